@@ -29,13 +29,16 @@ from holdfast.testing import Databases, Kit, bind, scratch_database
 if TYPE_CHECKING:
     from holdfast.testing import Databases, Kit
 
-# A property that holds also holds on a busy machine, only later.
-hypothesis.settings.register_profile("patient", deadline=None)
+# A property that holds also holds on a busy machine, only later; there, to make an input may take a minute.
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")
 
 # Where tests run in the background Ctrl-C is ignored, also by the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The tests start hundreds of programs, and to compile all modules takes each of them 0.1 to 0.3 seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 40.0  # seconds: what takes this long on a slow machine hangs
@@ -45,8 +48,8 @@ TABLES = (
     "cancels, progress, job_logs, batches, batch_counts, blocks, "
     "error_arrivals, error_groups, error_counts, schedules, limit_rules, limit_settings, limits, "
     "lanes, flows, rings, arrivals, releases, folds, reopenings, throttled, ticks, "
-    "kept_orders, attempt_counts, minutes, snapshots, actions, "
-    "webhook_endpoints, webhook_bodies, api_tokens, responses, usage_counts"
+    "worker_stops, breaker_events, kept_orders, attempt_counts, minutes, snapshots, actions, "
+    "webhook_endpoints, webhook_bodies, api_tokens, responses, usage_counts, steps, signals, follows, endings"
 )
 
 # A starting pytest closes its root of temporary folders to other accounts: to the servers of other tests, which

@@ -15,6 +15,16 @@ CREATE DOMAIN holdfast.attempt_limit AS smallint
 	CONSTRAINT attempt_limit_check CHECK (((VALUE >= 1) AND (VALUE <= 32000)));
 
 
+-- Name: breaker_change; Type: TYPE; Schema: holdfast; Owner: -
+
+CREATE TYPE holdfast.breaker_change AS (
+	key text,
+	event text,
+	failures integer,
+	open_until timestamp with time zone
+);
+
+
 -- Name: claim_state; Type: TYPE; Schema: holdfast; Owner: -
 
 CREATE TYPE holdfast.claim_state AS (
@@ -113,6 +123,7 @@ CREATE TYPE holdfast.job_status AS ENUM (
     'queued',
     'running',
     'retrying',
+    'waiting',
     'succeeded',
     'failed',
     'dead',
@@ -265,6 +276,31 @@ CREATE TABLE holdfast.webhook_endpoints (
     CONSTRAINT webhook_endpoints_timeout_check CHECK (((timeout > (0)::double precision) AND (timeout <= (300)::double precision))),
     CONSTRAINT webhook_endpoints_url_check CHECK (((length(url) >= 1) AND (length(url) <= 2000)))
 );
+
+
+-- Name: steps; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.steps (
+    job uuid NOT NULL,
+    name text NOT NULL,
+    number bigint NOT NULL,
+    kind text NOT NULL,
+    tenant text,
+    ref uuid,
+    result holdfast.readable_json,
+    detail jsonb,
+    undo jsonb,
+    undo_job uuid,
+    attempt smallint,
+    timed_out boolean,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone,
+    due_at timestamp with time zone,
+    check_at timestamp with time zone,
+    CONSTRAINT steps_kind_check CHECK ((kind = ANY (ARRAY['step'::text, 'sleep'::text, 'signal'::text, 'batch'::text, 'call'::text]))),
+    CONSTRAINT steps_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='5000');
 
 
 -- Name: claim_number; Type: SEQUENCE; Schema: holdfast; Owner: -
@@ -435,6 +471,33 @@ CREATE TABLE holdfast.blocks (
 );
 
 
+-- Name: breaker_events; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.breaker_events (
+    key text NOT NULL COLLATE pg_catalog."C",
+    id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    event text NOT NULL,
+    failures integer NOT NULL,
+    open_until timestamp with time zone,
+    by text,
+    reason text,
+    CONSTRAINT breaker_events_event_check CHECK ((event = ANY (ARRAY['opened'::text, 'reopened'::text, 'closed'::text, 'reset'::text])))
+);
+
+
+-- Name: breaker_events_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+
+ALTER TABLE holdfast.breaker_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.breaker_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+
 -- Name: cancels; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.cancels (
@@ -507,6 +570,18 @@ CREATE TABLE holdfast.dedupe (
     keep interval,
     expires_at timestamp with time zone
 );
+
+
+-- Name: endings; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.endings (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    job uuid NOT NULL,
+    status text NOT NULL,
+    durable boolean NOT NULL,
+    followed boolean NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
 
 
 -- Name: error_arrivals; Type: TABLE; Schema: holdfast; Owner: -
@@ -598,6 +673,16 @@ CREATE TABLE holdfast.folds (
 WITH (fillfactor='50');
 
 
+-- Name: follows; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.follows (
+    job uuid NOT NULL,
+    follower uuid NOT NULL,
+    on_failure text NOT NULL,
+    CONSTRAINT follows_on_failure_check CHECK ((on_failure = ANY (ARRAY['cancel'::text, 'skip'::text, 'run'::text, 'hold'::text])))
+);
+
+
 -- Name: leader; Type: TABLE; Schema: holdfast; Owner: -
 
 CREATE TABLE holdfast.leader (
@@ -643,8 +728,9 @@ CREATE TABLE holdfast.minutes (
     failed bigint NOT NULL,
     lost bigint NOT NULL,
     run_seconds double precision NOT NULL,
-    steps smallint[],
-    counts bigint[],
+    p50 double precision,
+    p95 double precision,
+    p99 double precision,
     ready bigint,
     running bigint,
     later bigint,
@@ -920,6 +1006,9 @@ CREATE TABLE holdfast.later (
     keys holdfast.limit_keys,
     held text[],
     failures holdfast.failed_attempt[],
+    durable boolean,
+    followed boolean,
+    waits_for text,
     CONSTRAINT later_is_unclaimed CHECK ((token IS NULL)),
     CONSTRAINT live_has_a_lane CHECK (((lane <> 0) OR ((tenant IS NULL) AND (keys IS NULL)))),
     CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
@@ -951,6 +1040,9 @@ CREATE TABLE holdfast.live (
     keys holdfast.limit_keys,
     held text[],
     failures holdfast.failed_attempt[],
+    durable boolean,
+    followed boolean,
+    waits_for text,
     CONSTRAINT live_has_a_lane CHECK (((lane <> 0) OR ((tenant IS NULL) AND (keys IS NULL)))),
     CONSTRAINT live_is_sound CHECK ((((attempt >= 0) AND (attempt <= (max_attempts)::smallint)) AND ((token IS NULL) = (claimed_at IS NULL)) AND ((token IS NULL) OR (attempt > 0))))
 )
@@ -1010,7 +1102,9 @@ CREATE VIEW holdfast.jobs AS
            FROM holdfast.progress p
           WHERE (p.id = l.id)) AS progress,
     to_jsonb(l.failures) AS failures,
-    ((l.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint
+    ((l.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint,
+    'live'::text AS place,
+    NULL::text AS waits_for
    FROM holdfast.live l
 UNION ALL
  SELECT later.id,
@@ -1020,6 +1114,7 @@ UNION ALL
     later.priority,
     later.payload,
         CASE
+            WHEN (later.waits_for IS NOT NULL) THEN ('waiting'::text)::holdfast.job_status
             WHEN ((later.attempt > 0) OR (later.last_error IS NOT NULL)) THEN 'retrying'::holdfast.job_status
             ELSE 'queued'::holdfast.job_status
         END AS status,
@@ -1043,7 +1138,9 @@ UNION ALL
            FROM holdfast.progress p
           WHERE (p.id = later.id)) AS progress,
     to_jsonb(later.failures) AS failures,
-    ((later.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint
+    ((later.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint,
+    'later'::text AS place,
+    later.waits_for
    FROM holdfast.later
 UNION ALL
  SELECT dead.id,
@@ -1073,7 +1170,9 @@ UNION ALL
            FROM holdfast.progress p
           WHERE (p.id = dead.id)) AS progress,
     to_jsonb(dead.failures) AS failures,
-    dead.fingerprint
+    dead.fingerprint,
+    'dead'::text AS place,
+    NULL::text AS waits_for
    FROM holdfast.dead
 UNION ALL
  SELECT history.id,
@@ -1103,7 +1202,9 @@ UNION ALL
            FROM holdfast.progress p
           WHERE (p.id = history.id)) AS progress,
     to_jsonb(history.failures) AS failures,
-    ((history.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint
+    ((history.last_error ->> 'fingerprint'::text) COLLATE "C") AS fingerprint,
+    'history'::text AS place,
+    NULL::text AS waits_for
    FROM holdfast.history;
 
 
@@ -1469,7 +1570,8 @@ CREATE VIEW holdfast.outbox AS
         CASE
             WHEN (j.status = ANY (ARRAY['running'::holdfast.job_status, 'succeeded'::holdfast.job_status])) THEN 1
             ELSE 0
-        END) OR COALESCE((((j.payload)::json ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent
+        END) OR COALESCE((((j.payload)::json ->> 'maybe_sent'::text) = 'true'::text), false)) AS maybe_sent,
+    j.place
    FROM (holdfast.jobs j
      CROSS JOIN LATERAL ( SELECT substr((j.task)::text, 9) AS channel,
             ((j.payload)::json ->> 'key'::text) AS key) m)
@@ -1595,7 +1697,21 @@ CREATE TABLE holdfast.schema_files (
 
 CREATE TABLE holdfast.schema_info (
     version integer NOT NULL,
-    applied_at timestamp with time zone NOT NULL
+    applied_at timestamp with time zone,
+    works_with integer,
+    steps integer DEFAULT 0 NOT NULL
+);
+
+
+-- Name: signals; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.signals (
+    tenant text NOT NULL,
+    name text NOT NULL,
+    value holdfast.readable_json NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT signals_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 );
 
 
@@ -1609,6 +1725,18 @@ CREATE TABLE holdfast.sleepers (
     application text DEFAULT "left"(current_setting('application_name'::text), 63) NOT NULL
 )
 WITH (fillfactor='50');
+
+
+-- Name: steps_number_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+
+ALTER TABLE holdfast.steps ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.steps_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 
 -- Name: stuck_jobs; Type: VIEW; Schema: holdfast; Owner: -
@@ -1652,6 +1780,17 @@ CREATE VIEW holdfast.tenant_shares AS
            FROM holdfast.claimed_jobs() claimed_jobs(id, task, queue, tenant, keys, worker, claimed_at, expires_at)
           GROUP BY claimed_jobs.tenant) c
      LEFT JOIN holdfast.limit_settings m ON ((m.key = ('tenant:'::text || c.tenant))));
+
+
+-- Name: token_clock; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.token_clock (
+    one boolean DEFAULT true NOT NULL,
+    timeline integer DEFAULT 0 NOT NULL,
+    ahead bigint DEFAULT 0 NOT NULL,
+    changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT token_clock_one_check CHECK (one)
+);
 
 
 -- Name: usage_counts; Type: TABLE; Schema: holdfast; Owner: -
@@ -1775,6 +1914,8 @@ CREATE VIEW holdfast.webhook_deliveries AS
             jobs.progress,
             jobs.failures,
             jobs.fingerprint,
+            jobs.place,
+            jobs.waits_for,
                 CASE
                     WHEN (jobs.status = 'succeeded'::holdfast.job_status) THEN jobs.result
                     ELSE (jobs.last_error #> '{details,response}'::text[])
@@ -1843,7 +1984,8 @@ CREATE VIEW holdfast.webhook_endpoint_state AS
             u.changed_by,
             u.changed_at
            FROM holdfast.limit_use u
-          WHERE (u.key = ('webhook:'::text || e.id))) m ON (true));
+          WHERE (u.key = ('webhook:'::text || e.id))
+         OFFSET 0) m ON (true));
 
 
 -- Name: worker_health_summary; Type: VIEW; Schema: holdfast; Owner: -
@@ -1867,6 +2009,17 @@ CREATE VIEW holdfast.worker_health_summary AS
    FROM holdfast.worker_tick_metrics
   WHERE ((tick_ended_at > (holdfast.clock() - '00:05:00'::interval)) AND (tick_started_at > (holdfast.clock() - '1 day'::interval)))
   GROUP BY worker_id;
+
+
+-- Name: worker_stops; Type: TABLE; Schema: holdfast; Owner: -
+
+CREATE TABLE holdfast.worker_stops (
+    worker text NOT NULL,
+    now boolean NOT NULL,
+    requested_at timestamp with time zone NOT NULL,
+    by text NOT NULL,
+    reason text
+);
 
 
 -- Name: history_default; Type: TABLE ATTACH; Schema: holdfast; Owner: -
@@ -1916,6 +2069,12 @@ ALTER TABLE ONLY holdfast.blocks
     ADD CONSTRAINT blocks_pkey PRIMARY KEY (key);
 
 
+-- Name: breaker_events breaker_events_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.breaker_events
+    ADD CONSTRAINT breaker_events_pkey PRIMARY KEY (key, id);
+
+
 -- Name: cancels cancels_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.cancels
@@ -1962,6 +2121,12 @@ ALTER TABLE ONLY holdfast.flows
 
 ALTER TABLE ONLY holdfast.folds
     ADD CONSTRAINT folds_pkey PRIMARY KEY (queue);
+
+
+-- Name: follows follows_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.follows
+    ADD CONSTRAINT follows_pkey PRIMARY KEY (job, follower);
 
 
 -- Name: job_logs job_logs_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -2066,6 +2231,12 @@ ALTER TABLE ONLY holdfast.settings
     ADD CONSTRAINT settings_pkey PRIMARY KEY (name);
 
 
+-- Name: signals signals_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.signals
+    ADD CONSTRAINT signals_pkey PRIMARY KEY (tenant, name);
+
+
 -- Name: sleepers sleepers_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.sleepers
@@ -2076,6 +2247,12 @@ ALTER TABLE ONLY holdfast.sleepers
 
 ALTER TABLE ONLY holdfast.snapshots
     ADD CONSTRAINT snapshots_pkey PRIMARY KEY (at);
+
+
+-- Name: steps steps_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.steps
+    ADD CONSTRAINT steps_pkey PRIMARY KEY (job, name);
 
 
 -- Name: tasks tasks_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -2096,6 +2273,12 @@ ALTER TABLE ONLY holdfast.ticks
     ADD CONSTRAINT ticks_pkey PRIMARY KEY (id);
 
 
+-- Name: token_clock token_clock_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.token_clock
+    ADD CONSTRAINT token_clock_pkey PRIMARY KEY (one);
+
+
 -- Name: usage_counts usage_counts_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 
 ALTER TABLE ONLY holdfast.usage_counts
@@ -2112,6 +2295,12 @@ ALTER TABLE ONLY holdfast.webhook_bodies
 
 ALTER TABLE ONLY holdfast.webhook_endpoints
     ADD CONSTRAINT webhook_endpoints_pkey PRIMARY KEY (id);
+
+
+-- Name: worker_stops worker_stops_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+
+ALTER TABLE ONLY holdfast.worker_stops
+    ADD CONSTRAINT worker_stops_pkey PRIMARY KEY (worker);
 
 
 -- Name: workers workers_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -2155,6 +2344,11 @@ CREATE INDEX batches_ended ON holdfast.batches USING btree (finished_at) WHERE (
 CREATE INDEX batches_under_way ON holdfast.batches USING btree (id) WHERE (finished_at IS NULL);
 
 
+-- Name: breaker_events_by_time; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX breaker_events_by_time ON holdfast.breaker_events USING btree (at);
+
+
 -- Name: cancels_by_token; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX cancels_by_token ON holdfast.cancels USING btree (token);
@@ -2180,9 +2374,19 @@ CREATE INDEX dead_by_time ON holdfast.dead USING btree (finished_at DESC, id);
 CREATE INDEX dead_deliveries ON holdfast.dead USING btree ("substring"((payload)::text, '"endpoint" ?: ?"([0-9a-f-]{36})"'::text), finished_at) WHERE ((task)::text = 'holdfast.webhook'::text);
 
 
+-- Name: dead_messages; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX dead_messages ON holdfast.dead USING btree (id) WHERE starts_with((task)::text, 'channel:'::text);
+
+
 -- Name: dedupe_expiring; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX dedupe_expiring ON holdfast.dedupe USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+
+-- Name: endings_by_xid; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX endings_by_xid ON holdfast.endings USING btree (xid, job);
 
 
 -- Name: error_arrivals_new; Type: INDEX; Schema: holdfast; Owner: -
@@ -2205,9 +2409,19 @@ CREATE INDEX error_groups_by_task ON holdfast.error_groups USING btree (task);
 CREATE INDEX flows_ring ON holdfast.flows USING btree (queue, priority, direct, tag, flow) WHERE open;
 
 
+-- Name: follows_by_follower; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX follows_by_follower ON holdfast.follows USING btree (follower);
+
+
 -- Name: history_by_id; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX history_by_id ON ONLY holdfast.history USING btree (id);
+
+
+-- Name: history_messages; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX history_messages ON ONLY holdfast.history USING btree (id) WHERE starts_with((task)::text, 'channel:'::text);
 
 
 -- Name: history_deliveries; Type: INDEX; Schema: holdfast; Owner: -
@@ -2223,6 +2437,11 @@ CREATE INDEX history_default_by_time ON holdfast.history_default USING btree (fi
 -- Name: history_default_id_idx; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX history_default_id_idx ON holdfast.history_default USING btree (id);
+
+
+-- Name: history_default_id_idx1; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX history_default_id_idx1 ON holdfast.history_default USING btree (id) WHERE starts_with((task)::text, 'channel:'::text);
 
 
 -- Name: history_default_substring_finished_at_idx; Type: INDEX; Schema: holdfast; Owner: -
@@ -2258,6 +2477,11 @@ CREATE INDEX later_deadline ON holdfast.later USING btree (deadline) WHERE (dead
 -- Name: later_due; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX later_due ON holdfast.later USING btree (run_at, id);
+
+
+-- Name: later_messages; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX later_messages ON holdfast.later USING btree (id) WHERE starts_with((task)::text, 'channel:'::text);
 
 
 -- Name: limit_settings_breakers; Type: INDEX; Schema: holdfast; Owner: -
@@ -2310,6 +2534,11 @@ CREATE INDEX live_deadline ON holdfast.live USING btree (deadline) WHERE (deadli
 CREATE INDEX live_fetch ON holdfast.live USING btree (queue, priority, lane, run_at, id);
 
 
+-- Name: live_messages; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX live_messages ON holdfast.live USING btree (id) WHERE starts_with((task)::text, 'channel:'::text);
+
+
 -- Name: progress_by_time; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX progress_by_time ON holdfast.progress USING btree (updated_at);
@@ -2323,6 +2552,26 @@ CREATE INDEX releases_new ON holdfast.releases USING btree (xid);
 -- Name: responses_by_time; Type: INDEX; Schema: holdfast; Owner: -
 
 CREATE INDEX responses_by_time ON holdfast.responses USING btree (created_at);
+
+
+-- Name: signals_expiring; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX signals_expiring ON holdfast.signals USING btree (expires_at);
+
+
+-- Name: steps_by_ref; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX steps_by_ref ON holdfast.steps USING btree (ref) WHERE (ref IS NOT NULL);
+
+
+-- Name: steps_by_signal; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX steps_by_signal ON holdfast.steps USING btree (name, tenant) WHERE ((kind = 'signal'::text) AND (finished_at IS NULL));
+
+
+-- Name: steps_to_check; Type: INDEX; Schema: holdfast; Owner: -
+
+CREATE INDEX steps_to_check ON holdfast.steps USING btree (check_at) WHERE (check_at IS NOT NULL);
 
 
 -- Name: ticks_by_time; Type: INDEX; Schema: holdfast; Owner: -
@@ -2343,6 +2592,11 @@ CREATE INDEX webhook_endpoints_by_tenant ON holdfast.webhook_endpoints USING btr
 -- Name: history_default_id_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
 
 ALTER INDEX holdfast.history_by_id ATTACH PARTITION holdfast.history_default_id_idx;
+
+
+-- Name: history_default_id_idx1; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+
+ALTER INDEX holdfast.history_messages ATTACH PARTITION holdfast.history_default_id_idx1;
 
 
 -- Name: history_default_substring_finished_at_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
@@ -2392,16 +2646,22 @@ GRANT ALL ON FUNCTION holdfast.act_on_jobs(p_kind text, p_ids uuid[], p_params j
 REVOKE ALL ON FUNCTION holdfast.add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer, p_max_attempts integer, p_retry jsonb) FROM PUBLIC;
 
 
--- Name: FUNCTION add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION add_to_batch(p_batch uuid, p_jobs bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.add_to_batch(p_batch uuid, p_jobs bigint) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION after_restore(p_plan boolean, p_id uuid, p_by text, p_reason text, p_before timestamp with time zone, p_most integer, OUT before timestamp with time zone, OUT newest timestamp with time zone, OUT jobs integer, OUT workers text[], OUT sleepers integer, OUT messages integer, OUT deliveries integer, OUT tokens boolean, OUT slots integer, OUT actions integer, OUT examples uuid[], OUT more boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.after_restore(p_plan boolean, p_id uuid, p_by text, p_reason text, p_before timestamp with time zone, p_most integer, OUT before timestamp with time zone, OUT newest timestamp with time zone, OUT jobs integer, OUT workers text[], OUT sleepers integer, OUT messages integer, OUT deliveries integer, OUT tokens boolean, OUT slots integer, OUT actions integer, OUT examples uuid[], OUT more boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.after_restore(p_plan boolean, p_id uuid, p_by text, p_reason text, p_before timestamp with time zone, p_most integer, OUT before timestamp with time zone, OUT newest timestamp with time zone, OUT jobs integer, OUT workers text[], OUT sleepers integer, OUT messages integer, OUT deliveries integer, OUT tokens boolean, OUT slots integer, OUT actions integer, OUT examples uuid[], OUT more boolean) TO holdfast_admin;
 
 
 -- Name: FUNCTION announce_lane(); Type: ACL; Schema: holdfast; Owner: -
@@ -2430,10 +2690,20 @@ REVOKE ALL ON FUNCTION holdfast.apply_action(p_kind text, p_params jsonb, p_ids 
 REVOKE ALL ON FUNCTION holdfast.apply_singly(p_kind text, p_params jsonb, p_ids uuid[], p_until timestamp with time zone, OUT changed uuid[], OUT locked uuid[], OUT problem text) FROM PUBLIC;
 
 
+-- Name: FUNCTION batch_result(p_batch uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.batch_result(p_batch uuid) FROM PUBLIC;
+
+
 -- Name: FUNCTION begin_response(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.begin_response(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.begin_response(p_owner text, p_key text, p_fingerprint bytea, OUT outcome text, OUT status smallint, OUT body text) TO holdfast_service;
+
+
+-- Name: FUNCTION begin_step(p_id uuid, p_token bigint, p_name text, p_kind text, p_ref uuid, p_detail jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.begin_step(p_id uuid, p_token bigint, p_name text, p_kind text, p_ref uuid, p_detail jsonb) FROM PUBLIC;
 
 
 -- Name: FUNCTION cancel(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2442,21 +2712,21 @@ REVOKE ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) TO holdfast_service;
 
 
--- Name: FUNCTION cancel_batch(p_batch uuid, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer) TO holdfast_service;
-
-
--- Name: FUNCTION cancel_waiting(p_ids uuid[], p_error jsonb); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[], p_error jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text) TO holdfast_service;
 
 
--- Name: FUNCTION change_endpoint(p_id uuid, p_change jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION cancel_waiting(p_ids uuid[], p_error jsonb, p_defer boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[], p_error jsonb, p_defer boolean) FROM PUBLIC;
+
+
+-- Name: FUNCTION change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION change_jobs(p_ids uuid[], p_queue text, p_priority integer, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -2482,6 +2752,11 @@ REVOKE ALL ON FUNCTION holdfast.change_override(p_override jsonb, p_beneath json
 -- Name: FUNCTION check_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.check_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text) FROM PUBLIC;
+
+
+-- Name: FUNCTION check_after(p_id uuid, p_after uuid[], p_on_failure text, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.check_after(p_id uuid, p_after uuid[], p_on_failure text, p_run_at timestamp with time zone) FROM PUBLIC;
 
 
 -- Name: FUNCTION check_dedupe_key(p_key text, p_task text, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
@@ -2579,6 +2854,11 @@ REVOKE ALL ON FUNCTION holdfast.check_limit(p_key text, p_change jsonb) FROM PUB
 REVOKE ALL ON FUNCTION holdfast.check_limit_key(p_key text) FROM PUBLIC;
 
 
+-- Name: FUNCTION child_result(p_job uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.child_result(p_job uuid) FROM PUBLIC;
+
+
 -- Name: FUNCTION claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.claim(p_worker text, p_queues text[], p_limit integer, p_ttl interval, p_after jsonb, p_asleep boolean, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean) FROM PUBLIC;
@@ -2598,6 +2878,11 @@ REVOKE ALL ON FUNCTION holdfast.claim_plain(p_claim holdfast.claim_state, p_queu
 -- Name: FUNCTION claim_ring(p_claim holdfast.claim_state, p_queue text, p_priority integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.claim_ring(p_claim holdfast.claim_state, p_queue text, p_priority integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION claim_rings(p_queues text[], p_limit integer, p_after jsonb, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean, p_due boolean, OUT p_claim holdfast.claim_state, OUT p_info json); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.claim_rings(p_queues text[], p_limit integer, p_after jsonb, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean, p_due boolean, OUT p_claim holdfast.claim_state, OUT p_info json) FROM PUBLIC;
 
 
 -- Name: FUNCTION claim_round(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2623,6 +2908,11 @@ REVOKE ALL ON FUNCTION holdfast.clock() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clock() TO holdfast_reader;
 
 
+-- Name: FUNCTION clock_lead(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.clock_lead() FROM PUBLIC;
+
+
 -- Name: FUNCTION close_batch(p_batch uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.close_batch(p_batch uuid) FROM PUBLIC;
@@ -2637,6 +2927,12 @@ REVOKE ALL ON FUNCTION holdfast.close_claims(p_tokens bigint[]) FROM PUBLIC;
 -- Name: FUNCTION close_minute(p_minute timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.close_minute(p_minute timestamp with time zone) FROM PUBLIC;
+
+
+-- Name: FUNCTION compensate(p_id uuid, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.compensate(p_id uuid, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.compensate(p_id uuid, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION complete_batches(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2678,6 +2974,11 @@ REVOKE ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest by
 GRANT ALL ON FUNCTION holdfast.create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text, p_scopes text[], p_lifetime interval, p_priority integer, p_rate double precision, p_by text, p_reason text) TO holdfast_admin;
 
 
+-- Name: FUNCTION current_timeline(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.current_timeline() FROM PUBLIC;
+
+
 -- Name: FUNCTION delivery_id(p_event uuid, p_endpoint uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.delivery_id(p_event uuid, p_endpoint uuid) FROM PUBLIC;
@@ -2688,11 +2989,11 @@ REVOKE ALL ON FUNCTION holdfast.delivery_id(p_event uuid, p_endpoint uuid) FROM 
 REVOKE ALL ON FUNCTION holdfast.delivery_keys(p_endpoint uuid) FROM PUBLIC;
 
 
--- Name: FUNCTION disable_endpoint(p_id uuid, p_reason text, p_url text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text) TO holdfast_worker;
-GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text) TO holdfast_service;
 
 
 -- Name: FUNCTION discard_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2713,15 +3014,35 @@ REVOKE ALL ON FUNCTION holdfast.emit(p_channel text, p_payload jsonb, p_key text
 GRANT ALL ON FUNCTION holdfast.emit(p_channel text, p_payload jsonb, p_key text, p_tenant text, p_order text, p_queue text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_id uuid, p_headers json, p_keys text[], OUT id uuid, OUT outcome text) TO holdfast_enqueue;
 
 
+-- Name: FUNCTION end_followed(p_job uuid, p_status text, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.end_followed(p_job uuid, p_status text, p_limit integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION end_parent_waits(p_ref uuid, p_result json); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.end_parent_waits(p_ref uuid, p_result json) FROM PUBLIC;
+
+
 -- Name: FUNCTION end_under_limits(p_ended holdfast.released[]); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.end_under_limits(p_ended holdfast.released[]) FROM PUBLIC;
 
 
--- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: TABLE steps; Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], OUT id uuid, OUT outcome text) TO holdfast_enqueue;
+GRANT SELECT ON TABLE holdfast.steps TO holdfast_reader;
+
+
+-- Name: FUNCTION end_wait(p_step holdfast.steps); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.end_wait(p_step holdfast.steps) FROM PUBLIC;
+
+
+-- Name: FUNCTION enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], p_after uuid[], p_on_failure text, OUT id uuid, OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], p_after uuid[], p_on_failure text, OUT id uuid, OUT outcome text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.enqueue(p_task text, p_payload jsonb, p_queue text, p_id uuid, p_tenant text, p_priority integer, p_delay interval, p_run_at timestamp with time zone, p_max_attempts integer, p_retry jsonb, p_dedupe_key text, p_dedupe_scope holdfast.dedupe_scope, p_dedupe_keep interval, p_on_conflict text, p_fresh boolean, p_deadline interval, p_batch uuid, p_headers json, p_counted boolean, p_keys text[], p_after uuid[], p_on_failure text, OUT id uuid, OUT outcome text) TO holdfast_enqueue;
 
 
 -- Name: FUNCTION enqueue_many(p_jobs jsonb, p_on_conflict text, p_fresh boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2788,6 +3109,16 @@ REVOKE ALL ON FUNCTION holdfast.fold_errors() FROM PUBLIC;
 -- Name: FUNCTION fold_releases(p_token bigint); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.fold_releases(p_token bigint) FROM PUBLIC;
+
+
+-- Name: FUNCTION fold_usage(p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.fold_usage(p_limit integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION follow(p_id uuid, p_pending uuid[], p_failed uuid[], p_on_failure text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.follow(p_id uuid, p_pending uuid[], p_failed uuid[], p_on_failure text) FROM PUBLIC;
 
 
 -- Name: FUNCTION forget_sleepers(); Type: ACL; Schema: holdfast; Owner: -
@@ -2861,6 +3192,12 @@ REVOKE ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) FROM PUBL
 GRANT ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) TO holdfast_worker;
 
 
+-- Name: FUNCTION keep_step(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.keep_step(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.keep_step(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb) TO holdfast_worker;
+
+
 -- Name: FUNCTION kind_of(p_key text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.kind_of(p_key text) FROM PUBLIC;
@@ -2893,6 +3230,11 @@ REVOKE ALL ON FUNCTION holdfast.limited_tasks() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lock_errors() FROM PUBLIC;
 
 
+-- Name: FUNCTION lock_followed(p_ids uuid[], OUT pending uuid[], OUT failed uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.lock_followed(p_ids uuid[], OUT pending uuid[], OUT failed uuid[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION lock_ring(); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.lock_ring() FROM PUBLIC;
@@ -2903,10 +3245,10 @@ REVOKE ALL ON FUNCTION holdfast.lock_ring() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.locked_blocks(p_keys text[]) FROM PUBLIC;
 
 
--- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb, OUT waits_for text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb) TO holdfast_reader;
+REVOKE ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb, OUT waits_for text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[], OUT place bigint, OUT id uuid, OUT task text, OUT tenant text, OUT queue text, OUT priority smallint, OUT payload json, OUT status text, OUT attempts smallint, OUT max_attempts smallint, OUT run_at timestamp with time zone, OUT created_at timestamp with time zone, OUT started_at timestamp with time zone, OUT finished_at timestamp with time zone, OUT error jsonb, OUT result jsonb, OUT batch uuid, OUT deadline timestamp with time zone, OUT progress jsonb, OUT waits_for text) TO holdfast_reader;
 
 
 -- Name: FUNCTION make_change(p_kind text, p_params jsonb, p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2983,6 +3325,11 @@ REVOKE ALL ON FUNCTION holdfast.note_block(p_key text, p_reason text, p_job uuid
 REVOKE ALL ON FUNCTION holdfast.note_capped(p_queues text[], p_before jsonb, p_claim holdfast.claim_state) FROM PUBLIC;
 
 
+-- Name: FUNCTION note_timeline(); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.note_timeline() FROM PUBLIC;
+
+
 -- Name: FUNCTION open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.open_batch(p_id uuid, p_name text, p_tenant text, p_on_done jsonb) FROM PUBLIC;
@@ -3004,10 +3351,15 @@ REVOKE ALL ON FUNCTION holdfast.orders_of(p_keys text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.other_errors(p_task text) FROM PUBLIC;
 
 
--- Name: FUNCTION page_floor(p_before uuid, p_jobs integer, p_dead boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION page_floor(p_before uuid, p_jobs integer, p_places text[], p_messages boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.page_floor(p_before uuid, p_jobs integer, p_dead boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.page_floor(p_before uuid, p_jobs integer, p_dead boolean) TO holdfast_reader;
+REVOKE ALL ON FUNCTION holdfast.page_floor(p_before uuid, p_jobs integer, p_places text[], p_messages boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.page_floor(p_before uuid, p_jobs integer, p_places text[], p_messages boolean) TO holdfast_reader;
+
+
+-- Name: FUNCTION park(INOUT p_outcomes jsonb, INOUT p_places tid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.park(INOUT p_outcomes jsonb, INOUT p_places tid[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION pause(p_key text, p_by text, p_reason text, p_for interval); Type: ACL; Schema: holdfast; Owner: -
@@ -3050,6 +3402,11 @@ REVOKE ALL ON FUNCTION holdfast.prune_errors(p_limit integer, p_oldest timestamp
 REVOKE ALL ON FUNCTION holdfast.prune_limits(p_limit integer, p_oldest timestamp with time zone) FROM PUBLIC;
 
 
+-- Name: FUNCTION prune_steps(p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.prune_steps(p_limit integer) FROM PUBLIC;
+
+
 -- Name: FUNCTION publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.publish_event(p_type text, p_body text, p_tenant text, p_event uuid, p_key text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_fresh boolean, OUT event uuid, OUT deliveries uuid[], OUT outcome text) FROM PUBLIC;
@@ -3071,6 +3428,12 @@ GRANT ALL ON FUNCTION holdfast.read_endpoint(p_id uuid, OUT tenant text, OUT url
 -- Name: FUNCTION read_filter(p_filter jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.read_filter(p_filter jsonb) FROM PUBLIC;
+
+
+-- Name: FUNCTION read_steps(p_ids uuid[], p_tokens bigint[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.read_steps(p_ids uuid[], p_tokens bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.read_steps(p_ids uuid[], p_tokens bigint[]) TO holdfast_worker;
 
 
 -- Name: FUNCTION reclaim(p_limit integer); Type: ACL; Schema: holdfast; Owner: -
@@ -3099,6 +3462,11 @@ GRANT ALL ON FUNCTION holdfast.reconcile_limits() TO holdfast_admin;
 -- Name: FUNCTION record_action(p_kind text, p_target text, p_by text, p_reason text, p_before jsonb, p_after jsonb, p_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.record_action(p_kind text, p_target text, p_by text, p_reason text, p_before jsonb, p_after jsonb, p_tenant text) FROM PUBLIC;
+
+
+-- Name: FUNCTION record_breakers(p_changes holdfast.breaker_change[], p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.record_breakers(p_changes holdfast.breaker_change[], p_by text, p_reason text) FROM PUBLIC;
 
 
 -- Name: FUNCTION record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer, p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer, p_tenants jsonb, p_kind text, p_depth_at_start bigint, OUT id uuid, OUT depth bigint); Type: ACL; Schema: holdfast; Owner: -
@@ -3142,10 +3510,10 @@ GRANT ALL ON FUNCTION holdfast.release(p_ids uuid[], p_tokens bigint[]) TO holdf
 REVOKE ALL ON FUNCTION holdfast.release_limits(p_freed holdfast.freed[]) FROM PUBLIC;
 
 
--- Name: FUNCTION remove_endpoint(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION remove_endpoint(p_id uuid, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION remove_schedule(p_name text, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
@@ -3177,6 +3545,12 @@ REVOKE ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) TO holdfast_worker;
 
 
+-- Name: FUNCTION rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text) TO holdfast_service;
+
+
 -- Name: FUNCTION reschedule_jobs(p_ids uuid[], p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.reschedule_jobs(p_ids uuid[], p_run_at timestamp with time zone) FROM PUBLIC;
@@ -3197,6 +3571,11 @@ REVOKE ALL ON FUNCTION holdfast.resolve_duplicate(p_key text, p_holder uuid, p_t
 
 REVOKE ALL ON FUNCTION holdfast.resume(p_key text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resume(p_key text, p_by text, p_reason text) TO holdfast_service;
+
+
+-- Name: FUNCTION resume_jobs(p_ids uuid[], p_waits text[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.resume_jobs(p_ids uuid[], p_waits text[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION retry_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -3221,10 +3600,10 @@ GRANT ALL ON FUNCTION holdfast.revoke_token(p_id uuid, p_by text, p_reason text)
 REVOKE ALL ON FUNCTION holdfast.ring_has_work(p_queues text[]) FROM PUBLIC;
 
 
--- Name: FUNCTION rotate_secret(p_id uuid, p_secret text, p_keep interval); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION rule_of(p_key text); Type: ACL; Schema: holdfast; Owner: -
@@ -3271,6 +3650,22 @@ GRANT ALL ON FUNCTION holdfast.set_limit(p_key text, p_change jsonb, p_by text, 
 REVOKE ALL ON FUNCTION holdfast.settle(p_outcomes jsonb, p_worker text) FROM PUBLIC;
 
 
+-- Name: FUNCTION shown_endpoint(p_endpoint holdfast.webhook_endpoints); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.shown_endpoint(p_endpoint holdfast.webhook_endpoints) FROM PUBLIC;
+
+
+-- Name: FUNCTION signal(p_name text, p_value jsonb, p_tenant text, p_keep interval); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.signal(p_name text, p_value jsonb, p_tenant text, p_keep interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.signal(p_name text, p_value jsonb, p_tenant text, p_keep interval) TO holdfast_enqueue;
+
+
+-- Name: FUNCTION signal_key(p_tenant text, p_name text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.signal_key(p_tenant text, p_name text) FROM PUBLIC;
+
+
 -- Name: FUNCTION sleep(p_worker text, p_queues text[], p_listens boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.sleep(p_worker text, p_queues text[], p_listens boolean) FROM PUBLIC;
@@ -3289,15 +3684,39 @@ REVOKE ALL ON FUNCTION holdfast.start_action(p_kind text, p_filter jsonb, p_ids 
 GRANT ALL ON FUNCTION holdfast.start_action(p_kind text, p_filter jsonb, p_ids uuid[], p_params jsonb, p_by text, p_reason text, p_tenant text, p_deliveries boolean, p_id uuid) TO holdfast_service;
 
 
+-- Name: FUNCTION start_batch(p_id uuid, p_token bigint, p_name text, p_batch uuid, p_tenant text, p_detail jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.start_batch(p_id uuid, p_token bigint, p_name text, p_batch uuid, p_tenant text, p_detail jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.start_batch(p_id uuid, p_token bigint, p_name text, p_batch uuid, p_tenant text, p_detail jsonb) TO holdfast_worker;
+
+
+-- Name: FUNCTION start_child(p_id uuid, p_token bigint, p_name text, p_job jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.start_child(p_id uuid, p_token bigint, p_name text, p_job jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.start_child(p_id uuid, p_token bigint, p_name text, p_job jsonb) TO holdfast_worker;
+
+
 -- Name: FUNCTION step_action(p_action holdfast.actions, p_until timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.step_action(p_action holdfast.actions, p_until timestamp with time zone) FROM PUBLIC;
+
+
+-- Name: FUNCTION stop_worker(p_worker text, p_now boolean, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.stop_worker(p_worker text, p_now boolean, p_by text, p_reason text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.stop_worker(p_worker text, p_now boolean, p_by text, p_reason text) TO holdfast_service;
 
 
 -- Name: FUNCTION store_response(p_owner text, p_key text, p_status smallint, p_body text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_status smallint, p_body text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_status smallint, p_body text) TO holdfast_service;
+
+
+-- Name: FUNCTION store_steps(p_steps jsonb, p_hold boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.store_steps(p_steps jsonb, p_hold boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.store_steps(p_steps jsonb, p_hold boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION take_back_keys(p_keys text[], p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -3343,16 +3762,26 @@ REVOKE ALL ON FUNCTION holdfast.times_accepted(p_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_limit(p_key text, p_probe integer) FROM PUBLIC;
 
 
+-- Name: FUNCTION undo_steps(p_job uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.undo_steps(p_job uuid) FROM PUBLIC;
+
+
 -- Name: FUNCTION unregister_worker(p_worker text, p_gone boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.unregister_worker(p_worker text, p_gone boolean) TO holdfast_worker;
 
 
--- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION unsent_jobs(p_before timestamp with time zone, p_most integer); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.unsent_jobs(p_before timestamp with time zone, p_most integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean, OUT stop text); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean, OUT stop text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.upkeep(p_worker text, p_ttl interval, OUT term bigint, OUT promoted integer, OUT reclaimed jsonb, OUT expired integer, OUT next_slot double precision, OUT acting boolean, OUT known boolean, OUT asleep boolean, OUT stop text) TO holdfast_worker;
 
 
 -- Name: FUNCTION use_token(p_digest bytea, OUT id uuid, OUT name text, OUT tenant text, OUT scopes text[], OUT seconds_left double precision, OUT priority smallint, OUT rate double precision); Type: ACL; Schema: holdfast; Owner: -
@@ -3422,6 +3851,11 @@ REVOKE ALL ON FUNCTION holdfast.why_behind(p_id uuid, p_queue text, p_priority i
 REVOKE ALL ON FUNCTION holdfast.why_limits(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean) FROM PUBLIC;
 
 
+-- Name: FUNCTION why_parked(p_id uuid, p_waits_for text, p_until timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.why_parked(p_id uuid, p_waits_for text, p_until timestamp with time zone) FROM PUBLIC;
+
+
 -- Name: FUNCTION why_started(p_id uuid); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.why_started(p_id uuid) FROM PUBLIC;
@@ -3437,6 +3871,11 @@ REVOKE ALL ON FUNCTION holdfast.why_waiting(p_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) TO holdfast_service;
+
+
+-- Name: FUNCTION work_endings(p_own boolean, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.work_endings(p_own boolean, p_limit integer) FROM PUBLIC;
 
 
 -- Name: COLUMN api_tokens.id; Type: ACL; Schema: holdfast; Owner: -
@@ -3530,6 +3969,11 @@ GRANT SELECT ON TABLE holdfast.blocks TO holdfast_reader;
 GRANT DELETE ON TABLE holdfast.blocks TO holdfast_admin;
 
 
+-- Name: TABLE breaker_events; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.breaker_events TO holdfast_reader;
+
+
 -- Name: TABLE cancels; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.cancels TO holdfast_reader;
@@ -3553,6 +3997,11 @@ GRANT SELECT ON TABLE holdfast.dead TO holdfast_reader;
 -- Name: TABLE dedupe; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.dedupe TO holdfast_reader;
+
+
+-- Name: TABLE endings; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.endings TO holdfast_reader;
 
 
 -- Name: TABLE error_arrivals; Type: ACL; Schema: holdfast; Owner: -
@@ -3583,6 +4032,11 @@ GRANT SELECT ON TABLE holdfast.flows TO holdfast_reader;
 -- Name: TABLE folds; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.folds TO holdfast_reader;
+
+
+-- Name: TABLE follows; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.follows TO holdfast_reader;
 
 
 -- Name: TABLE leader; Type: ACL; Schema: holdfast; Owner: -
@@ -3815,6 +4269,11 @@ GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_service;
 GRANT SELECT ON TABLE holdfast.schema_info TO holdfast_admin;
 
 
+-- Name: TABLE signals; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.signals TO holdfast_reader;
+
+
 -- Name: TABLE sleepers; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.sleepers TO holdfast_enqueue;
@@ -3834,6 +4293,11 @@ GRANT SELECT ON TABLE holdfast.tasks TO holdfast_reader;
 -- Name: TABLE tenant_shares; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.tenant_shares TO holdfast_reader;
+
+
+-- Name: TABLE token_clock; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.token_clock TO holdfast_reader;
 
 
 -- Name: TABLE usage_counts; Type: ACL; Schema: holdfast; Owner: -
@@ -3864,6 +4328,11 @@ GRANT SELECT ON TABLE holdfast.webhook_endpoint_state TO holdfast_reader;
 -- Name: TABLE worker_health_summary; Type: ACL; Schema: holdfast; Owner: -
 
 GRANT SELECT ON TABLE holdfast.worker_health_summary TO holdfast_reader;
+
+
+-- Name: TABLE worker_stops; Type: ACL; Schema: holdfast; Owner: -
+
+GRANT SELECT ON TABLE holdfast.worker_stops TO holdfast_reader;
 
 
 -- PostgreSQL database dump complete

@@ -1,6 +1,7 @@
 """Holdfast: a PostgreSQL-backed job system. Accepted means committed; every job reaches exactly one final status."""
 
 from holdfast.client import Batch, Channel, Dedupe, Enqueuer, Handle, Handles, Holdfast, Task
+from holdfast.client.children import ChildBatch, Gathered
 from holdfast.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -14,16 +15,19 @@ from holdfast.errors import (
     UnknownEndpoint,
     UnknownSchedule,
     UnknownTask,
+    UnknownWorker,
     UsageError,
 )
 from holdfast.model.context import CONTEXT, Context
 from holdfast.model.job import BatchInfo, BlockInfo, JobInfo, NewJob, Status
-from holdfast.model.limit import Breaker, Limit, LimitInfo
+from holdfast.model.limit import Breaker, BreakerEvent, Limit, LimitInfo
 from holdfast.model.outbox import Delivery, Emitted, MessageInfo
 from holdfast.model.outcome import Cancel, Dead, Fail, RetryLater, Snooze
 from holdfast.model.resource import Resource
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, ScheduleInfo
+from holdfast.model.step import ChildFailed, GatherFailed, StepInfo
+from holdfast.model.synccontext import SyncContext
 from holdfast.model.tick import Tick
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Event, Published, Redelivered
 from holdfast.model.why import Reason, Why
@@ -37,8 +41,11 @@ __all__ = [
     "BatchInfo",
     "BlockInfo",
     "Breaker",
+    "BreakerEvent",
     "Cancel",
     "Channel",
+    "ChildBatch",
+    "ChildFailed",
     "ConfigurationError",
     "Context",
     "Cron",
@@ -53,6 +60,8 @@ __all__ = [
     "Enqueuer",
     "Event",
     "Fail",
+    "GatherFailed",
+    "Gathered",
     "Handle",
     "Handles",
     "Holdfast",
@@ -75,12 +84,15 @@ __all__ = [
     "SchemaError",
     "Snooze",
     "Status",
+    "StepInfo",
+    "SyncContext",
     "Task",
     "Tick",
     "UnknownAction",
     "UnknownEndpoint",
     "UnknownSchedule",
     "UnknownTask",
+    "UnknownWorker",
     "UsageError",
     "Why",
     "__version__",

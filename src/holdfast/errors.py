@@ -10,7 +10,8 @@ HoldfastError
 │   ├── UnknownSchedule     no schedule of this name is registered
 │   ├── UnknownAction       no action has this id
 │   ├── UnknownEndpoint     no webhook endpoint has this id
-│   └── UnknownToken        no token of the service has this id
+│   ├── UnknownToken        no token of the service has this id
+│   └── UnknownWorker       no worker has this id
 ├── JobFailed               caller that waits for a result: the job ended without one
 ├── DeliveryError           operator of a webhook's receiver: it did not accept the request (effects/send.py)
 ├── NotDelivered            the same, as the error of the delivery's job (effects/deliver.py)
@@ -103,6 +104,13 @@ class UnknownToken(UsageError):
 
     def __init__(self, token_id: str) -> None:
         super().__init__(f"there is no token {token_id}; `holdfast tokens` lists the existing ones")
+
+
+class UnknownWorker(UsageError):
+    """No worker has this id."""
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(f"there is no worker {worker[:100]!r}; `holdfast workers` lists those that run")
 
 
 class JobFailed(HoldfastError):

@@ -34,7 +34,7 @@ class Settings:
     dsn: str = _setting("", "PostgreSQL server: a libpq URL, or `embedded:PATH` to start a private one")
     schema: str = _setting("holdfast", "schema that holds Holdfast's tables")
     pooler: bool = _setting(False, "the DSN is a PgBouncer in transaction mode: no prepared statements, no LISTEN")
-    connect_timeout: float = _setting(10.0, "seconds to wait for a connection", 0.1)
+    connect_timeout: float = _setting(10.0, "seconds a call waits for a connection, and for a primary", 0.1)
     call_timeout: float = _setting(30.0, "seconds a database call may take", 0.1)
     pool_size: int = _setting(10, "connections for enqueue and reads; as many again for handlers' transactions", 1)
 
@@ -220,6 +220,12 @@ def _env(name: str) -> str:
     return PREFIX + name.upper()
 
 
+def other_address(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the variable with a database's address that other programs read and Holdfast does not, if it is set."""
+    environ = os.environ if environ is None else environ
+    return "DATABASE_URL" if environ.get("DATABASE_URL") else None
+
+
 def misspelt(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return environment variables that look like a misspelt setting, with the probable name."""
     environ = os.environ if environ is None else environ
@@ -231,6 +237,27 @@ def misspelt(environ: Mapping[str, str] | None = None) -> dict[str, str]:
         if name.startswith(PREFIX) and not other and (near := difflib.get_close_matches(short, known, 1, 0.75)):
             found[name] = PREFIX + near[0]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceManager:
+    """The socket on which a service manager receives reports, and the seconds after which it restarts a process that is
+    silent; 0: never."""
+
+    address: str
+    watchdog: float
+
+
+def service_manager(environ: Mapping[str, str] | None = None) -> ServiceManager | None:
+    """Return the service manager that started this process and wants reports, or None."""
+    environ = os.environ if environ is None else environ
+    address = environ.get("NOTIFY_SOCKET", "")
+    if address[:1] not in ("/", "@"):
+        return None
+    watched = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    microseconds = environ.get("WATCHDOG_USEC", "")
+    watchdog = int(microseconds) / 1e6 if watched and microseconds.isdigit() else 0.0
+    return ServiceManager(re.sub("^@", "\0", address), watchdog)
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:

@@ -94,6 +94,13 @@ def test_dev_runs_without_watchfiles_and_says_so(dsn: str, tmp_path: Path) -> No
     with started(dsn, "dev", "dev_app:hf", folder=tmp_path, PYTHONPATH=path) as program:
         wait_until(lambda: "worker started" in program.output)
         assert "reload is off: watchfiles is not installed" in program.output
+        (url,) = re.findall(r"dashboard +(http://127\.0\.0\.1:\d+/)", program.output)
+        token = ran(dsn, "tokens", "create", "me", "--all-tenants", "--scopes", "jobs:write").stdout.strip()
+        for task, status in (("app.write", 201), ("app.other", 422)):
+            made = httpx.post(
+                f"{url}v1/jobs", json={"task": task}, headers={"Authorization": f"Bearer {token}"}, timeout=30
+            )
+            assert made.status_code == status, made.text
         program.process.send_signal(signal.SIGTERM)
         assert program.ended() == 0
 

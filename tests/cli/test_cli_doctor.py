@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -44,6 +45,7 @@ def test_a_sound_database_gets_only_oks(durable: str) -> None:
         "versions",
         "database",
         "server",
+        "servers",
         "clock",
         "durability",
         "settings",
@@ -270,4 +272,24 @@ def test_waiting_deliveries_call_for_a_worker_with_the_extra(dsn: str, hf: Holdf
     hf.webhooks.test(hf.webhooks.add("https://example.org/hook").id)
     found = examined(dsn)["queues"]
     assert (found["level"], found["found"]) == ("warning", "no live worker serves webhooks (1 job)")
-    assert "--queues webhooks" in found["advice"] and "holdfast[webhooks]" in found["advice"]
+    assert "--queues webhooks" in found["advice"] and "holdfast-jobs[webhooks]" in found["advice"]
+
+
+@pytest.mark.parametrize(
+    ("roles", "level"),
+    [
+        (["primary"], "ok"),
+        (["primary", "standby"], "ok"),
+        (["primary", "unreachable (refused)"], "warning"),
+        (["primary", "primary"], "error"),
+    ],
+)
+def test_the_servers_of_a_dsn_are_all_there_and_one_is_the_primary(roles: list[str], level: str) -> None:
+    assert checks.judge_servers([(f"db{n}:5432", role) for n, role in enumerate(roles)]).level == level
+
+
+def test_each_server_of_a_dsn_is_asked_for_its_role(dsn: str, tmp_path: Path) -> None:
+    host = psycopg.conninfo.conninfo_to_dict(dsn)["host"]
+    away = psycopg.conninfo.make_conninfo(dsn, host=f"{tmp_path},{host}", port="5432")
+    found = examined(away)["servers"]
+    assert (found["level"], f"{host}:5432 primary" in found["found"]) == ("warning", True)

@@ -50,8 +50,9 @@ def test_a_group_is_shown_with_an_example(dsn: str, failed: list[str]) -> None:
 
 
 def test_the_jobs_of_a_group_are_listed_retried_and_discarded(dsn: str, failed: list[str], sql: Sql) -> None:
-    listed = as_json(holdfast(dsn, "dead", "--error-group", REFUSED, "--json"))
-    assert {job["id"] for job in listed} == set(failed[:2])
+    for noun in ("dead", "jobs"):
+        listed = as_json(holdfast(dsn, noun, "--error-group", REFUSED, "--json"))
+        assert {job["id"] for job in listed} == set(failed[:2])
     refused = holdfast(dsn, "errors", "retry", REFUSED, stdin="n\n")
     assert refused.exit_code == 1 and "retry 2 jobs?" in refused.stderr
     assert holdfast(dsn, "errors", "retry", REFUSED, "--yes", "--reason", "fixed").stdout == "retried 2 jobs\n"

@@ -63,7 +63,6 @@ def test_the_table_shows_whole_ids_in_a_pipe_and_no_colour_codes(dsn: str) -> No
 def test_an_empty_list_of_jobs_says_so(dsn: str) -> None:
     assert holdfast(dsn, "jobs").stdout == "no jobs match\n"
     assert holdfast(dsn, "jobs", "queues").stdout == "no jobs wait, run or are dead, and no queue is paused\n"
-    assert "holdfast worker" in holdfast(dsn, "jobs", "workers").stdout
 
 
 def test_a_queue_that_is_not_known_gets_a_suggestion(dsn: str, sql: Sql) -> None:
@@ -236,26 +235,6 @@ def test_paused_queues_are_shown_though_nothing_is_in_them(dsn: str) -> None:
     (queue,) = as_json(holdfast(dsn, "jobs", "queues", "--json"))
     assert (queue["queue"], queue["ready"], queue["paused"]["reason"]) == ("mail", 0, "provider down")
     assert "by ann: provider down" in holdfast(dsn, "jobs", "queues").stdout
-
-
-def test_workers_are_listed_with_the_time_since_their_last_heartbeat(dsn: str, hf: Holdfast) -> None:
-    hf.database.sync_pool.run(hf.database.calls.workers.register("w1", "myhost", 77, "0.1", ["default", "mail"], 5, []))
-    (worker,) = as_json(holdfast(dsn, "jobs", "workers", "--json"))
-    assert (worker["id"], worker["pid"], worker["queues"], worker["stopping"]) == ("w1", 77, ["default", "mail"], False)
-    assert 0 <= worker["heartbeat_age"] < 60
-    assert "myhost" in holdfast(dsn, "jobs", "workers").stdout
-
-
-def test_a_narrow_terminal_gets_two_lines_for_each_worker(dsn: str, hf: Holdfast, sql: Sql) -> None:
-    id_ = "myhost-77-018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
-    hf.database.sync_pool.run(hf.database.calls.workers.register(id_, "myhost", 77, "0.1", ["default", "mail"], 5, []))
-    sql("UPDATE workers SET stopping = true")
-    shown = re.sub(r"\x1b\[[\d;]*m", "", ran(dsn, "jobs", "workers", COLUMNS="80", FORCE_COLOR="1").stdout)
-    first, second, *others = shown.splitlines()
-    assert first == f"{id_}  myhost"
-    assert second.startswith("    pid 77  version 0.1  queues default, mail  slots 5  started ")
-    assert any("last heartbeat" in line for line in others) and others[-1].endswith("note stopping")
-    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("nasty", ["\x9b2J", "\x7f", "\u202egnp.exe\u2066", "a\u2028b", "\U000e0041"])

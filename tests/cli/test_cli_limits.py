@@ -293,3 +293,22 @@ async def test_the_same_from_python(hf: Holdfast) -> None:
     with pytest.raises(UsageError, match=r"nothing to change; give a value, as in limits\.set\('k', concurrency=4\)"):
         hf.limits.set("k")
     await hf.aclose()
+
+
+def test_a_key_is_shown_with_what_its_breaker_did(dsn: str, sql: Sql, domains: None) -> None:
+    at = "clock() - interval '90 s'"
+    sql(f"insert into breaker_events (key, at, event, failures) values ('source:ebay', {at}, 'opened', 5)")
+    assert holdfast(dsn, "limits", "reset", "source:ebay", "--by", "ada", "--reason", "it is back").exit_code == 0
+    shown = holdfast(dsn, "limits", "show", "source:ebay").stdout
+    assert re.search(r"rate +30/min", shown) and re.search(r"reset .* 6 +9\d s .*ada +it is back", shown), shown
+    assert re.search(r"opened .* 5", shown)
+    found = as_json(holdfast(dsn, "limits", "show", "source:ebay", "--json"))
+    assert [each["event"] for each in found["breaker"]] == ["reset", "opened"]
+    assert found["limit"]["key"] == "source:ebay"
+
+
+def test_a_key_that_is_unknown_is_not_shown(dsn: str, domains: None) -> None:
+    unknown = holdfast(dsn, "limits", "show", "source:ebya")
+    assert unknown.exit_code == 1 and "source:ebya matches no declared limit" in unknown.stderr
+    quiet = holdfast(dsn, "limits", "show", "domain:rests")
+    assert quiet.exit_code == 0 and "did not open in 30 days" in quiet.stdout

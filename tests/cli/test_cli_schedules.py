@@ -130,3 +130,12 @@ def test_schedules_that_cannot_be_fired_or_read_here_have_a_note(dsn: str, sql: 
 def test_a_task_that_no_live_worker_has_is_noted(dsn: str, sql: Sql, nightly: str) -> None:
     sql("update workers set heartbeat_at = now() - interval '1 hour'")
     assert "no live worker has this task" in holdfast(dsn, "schedules").stdout
+
+
+def test_a_queue_that_no_live_worker_serves_is_noted(dsn: str, sql: Sql, nightly: str) -> None:
+    sql("""update schedules set options = '{"queue": "reports"}'""")
+    assert as_json(holdfast(dsn, "schedules", "--json"))[0]["note"] == "no live worker serves queue reports"
+    sql("update workers set queues = '{default,reports}', stopping = true")
+    assert "no live worker serves queue reports" in holdfast(dsn, "schedules").stdout
+    sql("update workers set stopping = false")
+    assert as_json(holdfast(dsn, "schedules", "--json"))[0]["note"] == ""

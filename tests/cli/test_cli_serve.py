@@ -140,4 +140,4 @@ def test_what_cannot_be_served_is_reported_at_startup(
 def test_without_the_extra_the_error_names_it() -> None:
     program = "import sys; sys.modules['starlette'] = None; from holdfast import web"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
-    assert "ConfigurationError: the service needs: pip install 'holdfast[web]'" in done.stderr
+    assert "ConfigurationError: the service needs: pip install 'holdfast-jobs[web]'" in done.stderr

@@ -115,6 +115,20 @@ def test_a_worker_without_a_supervisor_ends_its_process_when_its_loop_is_stuck(d
     assert "event loop is stuck" in program.output and "task=app.spin" in program.output
 
 
+def test_a_process_that_an_operator_stops_is_not_started_again(dsn: str, folder: Path, sql: Sql) -> None:
+    with started(dsn, "worker", "app:hf", "--processes", "2", folder=folder, HOLDFAST_UPKEEP="0.2") as program:
+        wait_until(lambda: len(pids(sql)) == 2)
+        first, second = (row[0] for row in sql("SELECT id FROM workers ORDER BY id"))
+        holdfast(dsn, "workers", "stop", first, "--reason", "it leaks")
+        wait_until(lambda: "process stopped by an operator" in program.output)
+        id_ = enqueue(dsn, "app.relay")
+        wait_until(lambda: show(sql, id_)[0] == "succeeded")
+        assert sql("SELECT id FROM workers") == [(second,)]
+        holdfast(dsn, "workers", "stop", second, "--now")
+        assert program.ended() == 0
+    assert "process ended by itself" not in program.output
+
+
 def test_a_schema_that_moved_on_ends_the_supervisor_with_2_and_fails_no_job(dsn: str, folder: Path, sql: Sql) -> None:
     with started(dsn, "worker", "app:hf", "--processes", "1", folder=folder) as program:
         wait_until(lambda: pids(sql))

@@ -56,7 +56,7 @@ def test_a_tick_says_what_it_did_in_a_table_and_as_json(dsn: str, sql: Sql, fold
 
 def test_a_depth_that_is_estimated_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     for depth, shown in ((10_000, "10,000"), (20_000, "~20,000")):
-        tick._show(Tick("id", "w", 1.0, 0, 0, 0, 0, 0, 0, depth, {}))
+        tick.show(Tick("id", "w", 1.0, 0, 0, 0, 0, 0, 0, depth, {}))
         assert capsys.readouterr().out.split()[-1] == shown
 
 
@@ -80,7 +80,11 @@ hf = Holdfast()
 
 @hf.task(queue="crawl")
 async def visit() -> None: ...
+
+visit.using(queue="nightly").schedule("visits", "0 3 * * *")
 """
+REGISTERED = """[{"name": "digest", "task": "mail.digest", "cron": "0 3 * * *", "zone": "UTC", "missed": "once",
+    "payload": {}, "options": {"queue": "digests"}}]"""
 
 
 def unknown_queues(dsn: str, folder: Path, *queues: str) -> list[tuple[str, str]]:
@@ -89,7 +93,7 @@ def unknown_queues(dsn: str, folder: Path, *queues: str) -> list[tuple[str, str]
     done = ran(dsn, "tick", "crawler:hf", "--queues", ",".join(queues), "--log-format", "json", folder=folder)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    assert "queues not served here" not in [line["event"] for line in lines]
+    assert [line["queues"] for line in lines if line["event"] == "queues not served here"] == ["nightly"]
     return [(line["queue"], line["hint"]) for line in lines if line["event"] == "queue unknown"]
 
 
@@ -102,10 +106,28 @@ def test_a_queue_that_neither_the_code_nor_the_database_knows_is_warned_of_with_
     assert unknown_queues(dsn, tmp_path, "crwl", "reprots", "zzz", "reports", "crawl", "default") == [
         ("crwl", "did you mean crawl?"),
         ("reprots", "did you mean reports?"),
-        ("zzz", "no task uses it, and no job waits in it"),
+        ("zzz", "no task or schedule uses it, and no job waits in it"),
     ]
+
+
+def test_the_queue_of_a_declared_or_registered_schedule_is_known(folder: Path, dsn: str, sql: Sql) -> None:
+    sql("select register_schedules(%s::jsonb)", [REGISTERED])
+    (folder / "crawler.py").write_text(CRAWLER)
+    done = ran(dsn, "tick", "crawler:hf", "--queues", "crawl,nightly,digests", folder=folder)
+    assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
+
+
+def test_a_tick_says_what_waits_in_queues_that_neither_it_nor_a_worker_serves(dsn: str, sql: Sql, folder: Path) -> None:
+    for queue in ("reports", "mail", "default"):
+        flow.put(sql, task="tick_app.note", queue=queue, number=2)
+    sql("select register_worker('w', 'h', 1, '1', '{mail}', 1, '[]'::jsonb)")
+    done = ran(dsn, "tick", "tick_app:hf", "--max-jobs", "1", folder=folder)
+    assert done.returncode == 0
+    assert 'jobs wait in queues not served queues="reports (2 jobs)"' in done.stderr, done.stderr
+    done = ran(dsn, "tick", "tick_app:hf", "--queues", "default,reports", folder=folder)
+    assert "jobs wait" not in done.stderr
 
 
 def test_a_database_that_is_away_is_not_waited_for_to_judge_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "PATIENCE", 0.1)
-    assert worker._queues_in_database(Settings.load(dsn="postgresql://127.0.0.1:1/none")) == []
+    assert worker.queues_in_database(Settings.load(dsn="postgresql://127.0.0.1:1/none")) == []

@@ -273,7 +273,7 @@ def test_an_endpoint_is_tested_through_a_worker_for_all_queues(dsn: str, hf: Hol
 def test_without_a_worker_a_test_says_what_it_waits_for(dsn: str, hf: Holdfast, endpoint: Endpoint) -> None:
     result = holdfast(dsn, "webhooks", "test", endpoint.id, "--wait", "0")
     assert result.exit_code == 0 and "no live worker serves queue webhooks" in result.stdout
-    assert "holdfast[webhooks]" in result.stdout
+    assert "holdfast-jobs[webhooks]" in result.stdout
     assert holdfast(dsn, "webhooks", "test", endpoint.id, "--wait", "0.2s").exit_code == 1
     waiting: DeliveryInfo = hf.webhooks.deliveries()[0]
     assert (waiting.event_type, waiting.status) == ("holdfast.test", "PENDING")

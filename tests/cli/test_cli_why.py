@@ -56,6 +56,28 @@ def test_one_sentence_and_then_the_details(dsn: str, sql: Sql) -> None:
     assert "   by               ann" in lines
 
 
+def test_each_reason_ends_with_the_command_that_removes_it(dsn: str, sql: Sql) -> None:
+    def remedies(id_: str) -> list[str]:
+        return [line.strip() for line in holdfast(dsn, "why", id_).stdout.splitlines() if line.startswith("   -> ")]
+
+    late, queue = put(sql, delay="1 h"), "night ly"
+    assert remedies(late)[1] == f"-> holdfast jobs reschedule {late} --to now"
+    waits = put(sql, queue, tenant="acme", keys=["domain:a"])
+    sql("select pause('tenant:acme'), set_limit('domain:a', '{\"concurrency\": 0}')")
+    assert remedies(waits) == [
+        "-> holdfast resume tenant:acme",
+        "-> holdfast limits set domain:a --concurrency N",
+        "-> holdfast worker MODULE:APP --queues 'night ly'",
+    ]
+
+
+def test_what_is_counted_in_full_is_not_said_to_be(dsn: str, sql: Sql) -> None:
+    serve(sql)
+    put(sql)
+    shown = holdfast(dsn, "why", put(sql)).stdout
+    assert "1 job of the same queue is before it" in shown and "more " not in shown
+
+
 async def test_the_same_as_json_and_from_python(dsn: str, hf: Holdfast, sql: Sql) -> None:
     id_ = put(sql)
     document = as_json(holdfast(dsn, "why", id_, "--json"))

@@ -37,6 +37,8 @@ def hang() -> None:
 
 @hf.task(name="app.mail", queue="mail")
 async def mail() -> None: ...
+
+mail.using(queue="reports").schedule("monthly", "0 3 1 * *")
 """
 
 
@@ -82,9 +84,11 @@ def test_a_thread_that_never_ends_does_not_keep_the_process(dsn: str, folder: Pa
     assert status(dsn, id_) == "queued"  # released, its attempt not counted
 
 
-def test_all_queues_serves_what_the_tasks_name(dsn: str, folder: Path) -> None:
+def test_all_queues_serves_what_tasks_and_schedules_name(dsn: str, folder: Path) -> None:
     with started(dsn, "worker", "worker_app:hf", "--all-queues", folder=folder):
         id_ = enqueue(dsn, "app.mail", "--queue", "mail")
+        wait_until(lambda: status(dsn, id_) == "succeeded")
+        id_ = holdfast(dsn, "schedules", "run", "monthly").stdout.strip()
         wait_until(lambda: status(dsn, id_) == "succeeded")
 
 

@@ -267,7 +267,7 @@ async def test_the_worker_dials_by_the_rule_of_the_settings() -> None:
     (poster,) = hf.registry.resources
     async with contextlib.AsyncExitStack() as stack:
         sender = await (await poster.open(stack)).sender()
-        assert sender._rule(ipaddress.ip_address("2606:4700:64::7f00:1"), False) is not None
+        assert sender.rule(ipaddress.ip_address("2606:4700:64::7f00:1"), False) is not None
 
 
 def test_an_error_says_which_address_a_name_had_and_what_would_allow_it() -> None:

@@ -76,7 +76,7 @@ def test_a_key_that_is_none_is_refused_by_its_place_and_not_shown(key: str) -> N
 def test_a_missing_library_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     key = new_key()
     monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[webhooks\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast-jobs\[webhooks\]'"):
         seal("s", key)
     assert seal("s", "") == "plain:s"
 

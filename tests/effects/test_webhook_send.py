@@ -305,4 +305,4 @@ def test_all_of_it_works_on_uvloop(tmp_path: Path) -> None:
 
 
 def test_the_default_rule_is_the_real_one() -> None:
-    assert Sender()._rule is refusal
+    assert Sender().rule is refusal

@@ -58,7 +58,7 @@ def test_a_worker_without_aiohttp_logs_nothing_where_webhooks_are_not_used(dsn: 
 
 def test_a_worker_for_webhooks_alone_needs_aiohttp(dsn: str, hf: Holdfast) -> None:
     output = without_aiohttp(dsn, "webhooks")
-    assert "ConfigurationError" in output and "pip install 'holdfast[webhooks]'" in output
+    assert "ConfigurationError" in output and "pip install 'holdfast-jobs[webhooks]'" in output
 
 
 def test_tasks_of_ones_own_in_the_queue_of_webhooks_need_no_aiohttp(dsn: str, hf: Holdfast) -> None:

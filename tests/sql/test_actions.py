@@ -607,6 +607,28 @@ def test_a_call_that_changes_nothing_is_not_recorded(sql: Sql, statement: str) -
     assert core.count(sql, "actions") == 0
 
 
+def test_an_endpoint_that_a_worker_disables_is_not_an_operators_action(sql: Sql) -> None:
+    id_ = uuid.uuid4()
+    sql("select add_endpoint(%s, 'https://a.example', 'plain:s', p_by => 'ada')", [id_])
+    sql("select disable_endpoint(%s, 'gone', 'https://a.example')", [id_])
+    assert sql("select enabled from webhook_endpoints") == [(False,)]
+    sql("select change_endpoint(%s, '{\"enabled\": true}', 'ada', 'back')", [id_])
+    sql("select change_endpoint(%s, '{\"enabled\": true}', 'ada')", [id_])
+    sql("select add_endpoint(%s, 'https://a.example', 'plain:s', p_by => 'ada')", [id_])
+    sql("select rotate_secret(%s, 'plain:s', p_by => 'ada')", [id_])
+    assert sql("select kind, reason from audit order by id") == [("webhooks.add", None), ("webhooks.enable", "back")]
+    assert "plain:s" not in str(sql("select * from actions"))
+
+
+def test_a_batch_that_a_person_cancels_is_recorded_once_and_one_that_a_program_cancels_is_not(sql: Sql) -> None:
+    for name, author in (("by a program", ""), ("by a person", ", p_by => 'ada', p_reason => 'wrong file'")):
+        batch = uuid.uuid4()
+        sql("select open_batch(%s, %s)", [batch, name])
+        for _ in range(2):
+            sql(f"select cancel_batch(%s{author})", [batch])
+    assert sql("select kind, target, by, reason from audit") == [("batches.cancel", str(batch), "ada", "wrong file")]
+
+
 def test_programs_that_act_on_their_own_jobs_write_no_log(sql: Sql) -> None:
     (dead, gone), waiting = bury(sql, 2), core.put(sql)
     core.retry_dead(sql, dead)

@@ -44,6 +44,14 @@ def add_wide(sql: Sql, queue: str, number: int) -> None:
     )
 
 
+def drained_before(sql: Sql) -> None:
+    """Leave statistics of a moment when all rows of live were dead: many pages, no row."""
+    add_wide(sql, "many", 200)
+    sql("delete from live")
+    sql("analyze live")
+    assert sql("select relpages > 50, reltuples from pg_class where oid = 'live'::regclass") == [(True, 0.0)]
+
+
 def depths(sql: Sql) -> dict[str, Any]:
     names = "ready, running, later, dead, estimated"
     return {row[0]: row[1:] for row in sql(f"select queue, {names} from queue_depth")}
@@ -99,6 +107,18 @@ def test_of_large_tables_a_part_is_read_and_small_queues_are_still_exact(each_sq
     flush(sql)
     more = pages_read(sql, "select * from queue_depth")
     assert more < read * 1.25, f"{read:,} of {pages:,} pages were read, and {more:,} once there were 4,500 more"
+
+
+@pytest.mark.parametrize(
+    "counted",
+    ["sample_jobs('live')", "sample_names('live')", "count_waiting('{many}')", "queue_depth", "take_snapshot('0 s')"],
+)
+def test_a_part_is_read_too_after_the_statistics_found_no_job(each_sql: Sql, counted: str) -> None:
+    drained_before(each_sql)
+    add_wide(each_sql, "many", 30_000)
+    add_wide(each_sql, "few", 5)
+    read = pages_read(each_sql, f"select * from {counted}")
+    assert read < 15_000, f"{read:,} of 15,000 pages"
 
 
 def test_waiting_jobs_are_counted_past_the_rows_that_an_open_transaction_keeps(sql: Sql, pinned: None) -> None:

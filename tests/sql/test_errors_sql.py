@@ -154,22 +154,41 @@ def test_a_call_appends_one_row_whatever_it_ends(sql: Sql) -> None:
     assert core.count(sql, "error_arrivals") == 0
 
 
-def test_a_task_has_two_hundred_groups_and_the_rest_is_other(sql: Sql) -> None:
-    def failing(n: int) -> dict[str, Any]:
-        return {"type": "Oops", "fingerprint": f"{n:016x}"}
-
-    for start in range(0, 260, 10):
+def die_of_many_errors(sql: Sql, errors: int) -> None:
+    """Let one job die of each of so many errors."""
+    for start in range(0, errors, 10):
         for _ in range(10):
             core.put(sql)
         outcomes = [
-            {"id": str(job.id), "token": job.token, "outcome": "dead", "error": failing(start + n)}
+            {"id": str(job.id), "token": job.token, "outcome": "dead"}
+            | {"error": {"type": "Oops", "fingerprint": f"{start + n:016x}"}}
             for n, job in enumerate(core.claim(sql))
         ]
         sql("select finish('{}', '{}', %s)", [json.dumps(outcomes)])
+
+
+def other_group(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return next(each for each in found if each["type"] == "other")
+
+
+def test_a_task_has_two_hundred_groups_and_the_rest_is_other(sql: Sql) -> None:
+    die_of_many_errors(sql, 260)
     found = groups(sql)
-    (other,) = [each for each in found if each["type"] == "other"]
+    other = other_group(found)
     assert len(found) == 201
     assert (other["attempts"], other["dead"]) == (60, 60)
+
+
+def test_the_group_other_is_pruned_once_none_of_its_jobs_is_dead(sql: Sql, clock: Clock) -> None:
+    die_of_many_errors(sql, 220)
+    assert other_group(groups(sql))["dead"] == 20
+    clock.advance(9 * DAY)
+    sql("select prune()")
+    assert other_group(groups(sql))["dead"] == 20
+    core.discard_dead(sql, *core.firsts(sql("select id from dead")))
+    fold(sql)
+    sql("select prune()")
+    assert groups(sql) == []
 
 
 def test_groups_are_pruned_when_nothing_failed_for_the_retention_and_nothing_is_dead(sql: Sql, clock: Clock) -> None:

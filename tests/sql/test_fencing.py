@@ -337,7 +337,9 @@ def test_the_schema_itself_refuses_more_attempts_than_allowed_and_half_a_claim(s
 # -- the checks themselves, on schemas that are broken on purpose
 
 
-RESET = {"settle": [("(h.outcome in ('snoozed', 'released'))", "(h.outcome in ('snoozed', 'released', 'lost'))")]}
+RESET = {
+    "settle": [("(h.outcome in ('snoozed', 'released', 'parked'))", "(h.outcome in ('snoozed', 'parked', 'lost'))")]
+}
 
 
 def test_the_zombie_check_goes_red_without_the_token_predicate(dsn: str) -> None:
@@ -385,3 +387,33 @@ def test_the_checks_are_green_on_an_unchanged_copy(dsn: str) -> None:
         check_poison(sql)
         sql("truncate live, later, dead, history, claims")
         check_expired_lease_is_not_renewed(sql)
+
+
+@pytest.mark.parametrize(
+    ("timeline", "ahead", "hours"),
+    [(1, 0, 0), (0, 0, 1), (1, 5, 5), (-2, 0, 3), (7, 5, 6)],
+    ids=["the same", "promoted", "stored", "promoted three times", "begun anew"],
+)
+def test_tokens_are_an_hour_further_ahead_after_each_promotion(sql: Sql, timeline: int, ahead: int, hours: int) -> None:
+    """The number is the timeline's; a smaller one, after pg_upgrade or a dump, counts as one promotion."""
+    now = sql("select current_timeline()")[0][0]
+    before = sql("select timeline, ahead from token_clock")[0]
+    stored = now + timeline - 1
+    sql("update token_clock set timeline = %s, ahead = %s", [stored, ahead * 3_600_000_000])
+    try:
+        lead = sql("select clock_lead()")
+        assert lead == [(hours * 3_600_000_000,)]
+        sql("select note_timeline()")
+        assert sql("select timeline, clock_lead() from token_clock") == [(now, lead[0][0])]
+    finally:
+        sql("update token_clock set timeline = %s, ahead = %s", list(before))
+
+
+def test_claims_go_on_without_a_row_in_token_clock(sql: Sql) -> None:
+    """A script that empties all tables must not stop the workers."""
+    before = sql("delete from token_clock returning timeline, ahead")[0]
+    try:
+        assert sql("select clock_lead()") == [(0,)]
+        assert sql("select next_token() > 0") == [(True,)]
+    finally:
+        sql("insert into token_clock (timeline, ahead) values (%s, %s)", list(before))

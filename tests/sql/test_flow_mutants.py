@@ -43,10 +43,10 @@ MUTANTS = {
     },
     "a claim waits for the ring": {"lock_ring": [("set lock_timeout = '100ms'", "set lock_timeout = '60s'")]},
     "a claim waits for an operator": {
-        "claim": [
+        "claim_rings": [
             (
-                "v_claim.token := next_token();",
-                "v_claim.token := next_token(); perform 1 from limit_settings for update;",
+                "p_claim.token := next_token();",
+                "p_claim.token := next_token(); perform 1 from limit_settings for update;",
             )
         ]
     },

@@ -54,9 +54,13 @@ CASES: dict[str, str] = {
     "lane_of": "select lane_of('acme', '{k}')",
     "fit_keys": "select fit_keys('{k}')",
     "wake": "select wake('default')",
+    "signal": "select signal('approved', '1')",
+    "signal, of a parked job": "select signal('parked', '1')",
     "open_batch": "select open_batch(gen_random_uuid(), 'new')",
     "add_to_batch": "select add_to_batch(%(open_batch)s, 3)",
     "close_batch": "select close_batch(%(open_batch)s)",
+    "enqueue, after a running job": "select enqueue('t', p_after => array[%(running)s]::uuid[])",
+    "enqueue, after a later job": "select enqueue('t', p_after => array[%(later)s]::uuid[])",
     # workers' calls
     "claim": "select claim('open', '{mine}', 10, p_asleep => true)",
     "claim, from the ring": "select claim('open', '{ring}', 10)",
@@ -73,6 +77,12 @@ CASES: dict[str, str] = {
         'id', %(running)s::uuid, 'token', %(token)s, 'done', 1)))""",
     "report_log": """select report_log(jsonb_build_array(jsonb_build_object('id', %(running)s::uuid, 'token', %(token)s,
         'attempt', 1, 'seconds', 1, 'lines', jsonb_build_array(jsonb_build_object('n', 1, 'text', 'x')))))""",
+    "store_steps": """select store_steps(jsonb_build_array(jsonb_build_object(
+        'id', %(running)s::uuid, 'token', %(token)s, 'name', 'a', 'result', 1)))""",
+    "read_steps": "select read_steps(array[%(running)s]::uuid[], array[%(token)s]::bigint[])",
+    "keep_step": "select keep_step(%(running)s, %(token)s, 'a', '1')",
+    "start_child": """select start_child(%(running)s, %(token)s, 'c', '{"task": "t"}')""",
+    "start_batch": "select start_batch(%(running)s, %(token)s, 'b', gen_random_uuid(), null, null)",
     "wanted_cancels": "select wanted_cancels(array[%(token)s]::bigint[])",
     "keep_result": "select keep_result(%(history)s, '1')",
     "mark_started": "select mark_started(array[%(running)s]::uuid[], array[%(token)s]::bigint[], '{1}')",
@@ -119,6 +129,8 @@ CASES: dict[str, str] = {
     "clear_limit": "select clear_limit('domain:known')",
     "reset_breaker": "select reset_breaker('domain:known')",
     "reconcile_limits": "select reconcile_limits()",
+    "after_restore": "select after_restore()",
+    "stop_worker": "select stop_worker('w', true)",
     # actions
     "start_action": """select start_action('retry', '{"task": "t"}')""",
     "preview_action": """select preview_action('retry', '{"task": "t"}')""",
@@ -131,6 +143,9 @@ CASES: dict[str, str] = {
         '{"run_at": "2999-01-01T00:00:00Z"}')""",
     "edit_job": """select edit_job(%(waiting)s, '{"a": 1}')""",
     "edit_job, of a dead job": """select edit_job(%(dead)s, '{"a": 1}')""",
+    "compensate": "select compensate(%(history)s)",
+    "rerun": "select rerun(%(history)s)",
+    "rerun, of a dead job": "select rerun(%(dead)s)",
     # webhooks and the service
     "add_endpoint": "select add_endpoint(gen_random_uuid(), 'https://example.org', 'plain:s')",
     "change_endpoint": """select change_endpoint(%(endpoint)s, '{"url": "https://example.com"}')""",
@@ -231,6 +246,11 @@ class Scene:
         for _ in range(4):
             core.put(sql, queue="together", retry=ONCE)
         self.together = core.claim(sql, queues=("together",))
+        core.put(sql, queue="parked")
+        (parked,) = core.claim(sql, queues=("parked",))
+        wait = {"kind": "signal", "name": "parked", "seconds": None}
+        waits = {"id": str(parked.id), "token": parked.token, "outcome": "parked", "wait": wait}
+        sql("select finish('{}', '{}', %s::jsonb)", [json.dumps([waits])])
         alone = core.put(sql, queue="alone")
         (lonely,) = core.claim(sql, queues=("alone",))
         expired = [core.put(sql, queue="gone", retry=ONCE) for _ in range(2)]
@@ -353,7 +373,7 @@ def _keep_up(sql: Sql, scene: Scene, case: str) -> None:
     places = {place: [core.status(sql, job)] for place, job in (("lost", lost), ("due", due), ("late", late))}
     assert places == {"lost": ["retrying"], "due": ["queued"], "late": ["canceled"]}
     assert core.count(sql, "live where task = 'done'") == 1, "batches end"
-    if case not in ("reclaim", "reclaim_worker", "upkeep"):  # which have it themselves
+    if case not in ("reclaim", "reclaim_worker", "upkeep", "after_restore"):  # which have it themselves
         assert core.status(sql, scene.names["beside"]) == "retrying", "so is the other job of the lost claim"
     sql("select register_schedules(%s)", [json.dumps([{"name": "other", **MINUTELY}])])
     sql("update schedules set next_at = date_trunc('minute', clock()) - interval '1 minute' where name = 'other'")

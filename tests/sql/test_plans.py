@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.store.migrate import sql_files
+from holdfast.store.migrations import sql_files
 from tests.support import sql_core as core
 from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
 from tests.support.sql_core import Claimed, Sql
@@ -20,6 +20,14 @@ FUNCTIONS = dict(sql_files("functions"))
 CURSOR = ("2026-01-01 00:00:00+00", "00000000-0000-7000-8000-000000000000")
 # How a claim finds jobs: the function, its variables by name and type, and their values here.
 FETCHES: dict[str, dict[str, tuple[str, Any]]] = {
+    "claim": {
+        "v.queue": ("text", "default"),
+        "v.priority": ("integer", 2),
+        "v.mark_at": ("timestamptz", CURSOR[0]),
+        "v.mark_id": ("uuid", CURSOR[1]),
+        "p_limit": ("integer", 500),
+        "v_now": ("timestamptz", CURSOR[0]),
+    },
     "claim_plain": {
         "p_queue": ("text", "default"),
         "p_priority": ("integer", 2),
@@ -204,7 +212,7 @@ NOTIFICATIONS: dict[str, tuple[str, Callable[[Sql, list[uuid.UUID]], Any]]] = {
     "retry, as an action": ("dead", lambda sql, ids: act(sql, "retry", ids)),
     "cancel, as an action": ("live", lambda sql, ids: act(sql, "cancel", ids)),
     "page_floor": ("live", lambda sql, ids: sql("select page_floor(null, %s)", [len(ids)])),
-    "page_floor of the dead": ("dead", lambda sql, ids: sql("select page_floor(null, %s, true)", [len(ids)])),
+    "page_floor of the dead": ("dead", lambda sql, ids: sql("select page_floor(null, %s, '{dead}')", [len(ids)])),
     "cancel_batch of waiting jobs": ("live", lambda sql, ids: cancel_batch(sql, "live", ids)),
     "cancel_batch of delayed jobs": ("later", lambda sql, ids: cancel_batch(sql, "later", ids)),
 }

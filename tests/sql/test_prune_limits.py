@@ -13,6 +13,7 @@ from test_limits_race import BURST, RATE, Race
 from tests.support import flow
 from tests.support import sql_core as core
 from tests.support.mutants import mutant
+from tests.support.pace import slower
 from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
 from tests.support.sql_core import Sql
 from tests.support.sql_hammer import rounds
@@ -48,6 +49,24 @@ def test_a_key_unused_for_a_day_is_forgotten_and_made_again(sql: Sql, clock: Clo
     flow.put(sql, keys=["d:a"], number=3)
     assert len(flow.claim(sql)) == 1
     assert flow.drift(sql) == []
+
+
+def test_ten_thousand_keys_are_examined_in_a_moment(sql: Sql) -> None:
+    register(sql, "d:{d}", concurrency=1)
+    sql(
+        "insert into limits (key, template, version, created_at) select 'd:' || n, 'd:{d}', "
+        "(select max(version) from limit_rules), clock() - interval '2 days' from generate_series(1, 10000) n"
+    )
+    sql("""insert into limit_settings (key, kind, override)
+           select 'd:' || n, 'key', '{"concurrency": 2}' from generate_series(1, 1000) n""")
+    sql("analyze limits, limit_settings")
+    sql("update limits set created_at = clock() where key > 'd:2'")  # as keys that came since then
+    began = time.monotonic()
+    sql("select prune_limits(1000, clock())")
+    assert time.monotonic() - began < 5 * slower()  # a join of all with all takes minutes
+    for _ in range(100):  # each reads a sample
+        sql("select prune_limits(1000, clock())")
+    assert sql("select count(*) from limits where key like 'd:1%'") == [(112,)]  # those that are set
 
 
 def test_what_runs_or_was_set_by_an_operator_is_not_forgotten(sql: Sql, clock: Clock) -> None:

@@ -88,7 +88,7 @@ def test_a_minute_is_stored_once_it_is_over_and_removed_after_two_days(sql: Sql,
     clock.advance(14)  # the minute is over, and late commits are in
     figures(sql)
     figures(sql)
-    query = "select queue, ended, failed, ready, wait_at(steps, counts, 0.5) is not null from minutes"
+    query = "select queue, ended, failed, ready, p50 is not null from minutes"
     assert sql(query) == [("default", 1, 0, 1, True)]
     clock.advance(timedelta(hours=49).total_seconds())
     sql("select prune()")

@@ -57,8 +57,9 @@ class Traffic:
     def step(self, number: int) -> None:
         names = [f"{number}-{each}" for each in range(KEYS)]
         self.sql("begin")  # one commit for all is quicker
-        for each in (self.workers, self.enqueues, self.batches, self.messages, self.service, self.operators):
+        for each in (self.workers, self.enqueues, self.steps, self.batches, self.messages, self.service):
             each(names)
+        self.operators(names)
         self.work(f"worker-{number}")
         self.after_the_last_claim(names[0])
         self.sql("commit")
@@ -81,6 +82,19 @@ class Traffic:
             core.put(self.sql, dedupe_key=name, dedupe_scope="success", dedupe_keep="1 day")
             core.put(self.sql, delay="1 day")
             core.put(self.sql, delay="1 hour", deadline="2 hours")
+
+    def steps(self, names: list[str]) -> None:
+        for name in names:
+            first = core.put(self.sql, queue="steps", delay="1 hour")
+            core.put(self.sql, queue="steps", after=[first])
+            core.put(self.sql, queue="steps", priority=0)
+            (job,) = core.claim(self.sql, limit=1, queues=["steps"])
+            stored = [{"id": str(job.id), "token": job.token, "name": "a", "undo": {"task": "t"}}]
+            self.sql("select store_steps(%s::jsonb)", [json.dumps(stored)])
+            self.sql("select signal(%s)", [name])
+            core.fail(self.sql, job, outcome="dead")
+            # Left by another transaction because of a lock: the leader's.
+            self.sql("insert into endings values ('3', %s, 'succeeded', false, true)", [uuid.uuid4()])
 
     def batches(self, names: list[str]) -> None:
         for name, closes in itertools.product(names, (True, False)):  # some lose the session that opened them
@@ -147,6 +161,7 @@ class Traffic:
             self.sql("select pause(%s, p_for => '1 hour')", [f"tenant:paused-{name}"])
             self.sql("select set_limit(%s, '{\"concurrency\": 1}')", [f"domain:set-{name}"])
             self.sql("select clear_limit(%s)", [f"domain:set-{name}"])
+            self.sql("select stop_worker(%s)", [name])
 
     def clean_up(self) -> None:
         """Remove what only a person removes."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
 
+from holdfast import Holdfast
 from tests.support import sql_core as core
 from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - a fixture
 from tests.support.sql_core import Sql
@@ -162,6 +164,51 @@ def test_rows_are_pruned_after_so_many_days(sql: Sql, clock: Clock) -> None:
     clock.advance(28 * DAY)
     sql("select prune()")
     assert sql("select 1 from usage_counts") == []
+
+
+def put_usage(sql: Sql, ago: str, tenant: str, backend: int) -> None:
+    """Count one attempt in each of three minutes of an hour."""
+    sql(
+        "insert into usage_counts select date_trunc('hour', clock(), 'UTC') - %s::interval + n * interval '1 minute', "
+        "%s, 't', %s, 1, 0, 0.5, 0.25 from generate_series(0, 2) n",
+        [ago, tenant, backend],
+    )
+
+
+def test_earlier_usage_has_few_rows(sql: Sql, clock: Clock) -> None:
+    clock.advance(
+        float(sql("select extract(epoch from date_trunc('hour', clock()) + interval '61 min' - clock())")[0][0])
+    )
+    spans = ("0 minutes", "15 minutes", "60 minutes", "180 minutes", "195 minutes", "9 hours")
+    for tenant, backend in (("acme", 1), ("acme", 2), ("", 1)):
+        for ago in spans:
+            put_usage(sql, ago, tenant, backend)
+    before = sql("select sum(runs), sum(run_seconds), sum(queue_seconds) from usage")
+    while sql("select rows_removed >= 4 from prune(4)") == [(True,)]:
+        pass
+    assert sql("select sum(runs), sum(run_seconds), sum(queue_seconds) from usage") == before
+    rows = """select count(*) from usage_counts where clock() - minute between %s and %s"""
+    assert sql(rows, ["-1 hour", "10 minutes"]) == [(9,)]  # by minute and connection
+    assert sql(rows, ["15 minutes", "2 hours"]) == [(4,)]  # by ten minutes: two of them, for two tenants
+    assert sql(rows, ["2 hours 10 minutes", "6 hours"]) == [(4,)]  # by hour: two of them
+    assert sql(rows, ["8 hours", "1 day"]) == [(9,)]  # pruning does not look back so far
+
+
+def test_what_is_counted_late_joins_its_hour(sql: Sql) -> None:
+    put_usage(sql, "3 hours", "acme", 1)
+    sql("select prune()")
+    put_usage(sql, "3 hours", "acme", 2)
+    sql("select prune()")
+    assert sql("select runs, backend from usage_counts") == [(6, 0)]
+
+
+def test_a_span_of_hours_counts_from_the_beginning_of_its_first_hour(sql: Sql, dsn: str) -> None:
+    put_usage(sql, "3 hours", "acme", 1)
+    sql("select prune()")
+    with Holdfast(dsn) as hf:
+        (since,) = sql("select date_trunc('hour', clock(), 'UTC') - interval '2 hours 1 minute'")[0]
+        assert [each.runs for each in hf.workers.usage(["tenant"], since=since, limit=9)] == [3]
+        assert hf.workers.usage(["tenant"], since=since + timedelta(minutes=2), limit=9) == []
 
 
 def test_pruning_says_when_there_is_more(sql: Sql) -> None:

@@ -259,11 +259,29 @@ def test_no_worker_for_its_queue_or_task_is_alive(sql: Sql, clock: Clock) -> Non
     flow.serve(sql, "w3", tasks=("other",))
     report = why(sql, id_)
     assert report["sentence"] == "no live worker knows task t; queue default is served by w3"
-    sql("update workers set stopping = true")
+    sql("delete from workers")
     assert kinds(why(sql, id_)) == ["no_worker"]
     assert "ever known" not in why(sql, id_)["sentence"]
     sql("delete from tasks where name = 't'")
     assert why(sql, id_)["sentence"].endswith("; and none has ever known task t")
+
+
+def test_workers_that_are_stopping(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql, "w1")
+    for _ in range(4):
+        flow.hold(sql, worker="w1")
+    sql("update workers set stopping = true")
+    id_, late = core.put(sql), core.put(sql, delay="3 minutes")
+    report = why(sql, id_)
+    assert report["sentence"] == "the only worker of queue default is stopping (4 jobs left)"
+    facts = {name: only(report)[name] for name in ("kind", "queue", "workers", "jobs")}
+    assert facts == {"kind": "stopping", "queue": "default", "workers": ["w1"], "jobs": 4}
+    assert why(sql, late)["sentence"] == "it was put off, due in 3 min (then: its workers are stopping)"
+    flow.serve(sql, "w2")
+    sql("update workers set stopping = true")
+    assert why(sql, id_)["sentence"] == "all 2 workers of queue default are stopping (4 jobs left)"
+    flow.serve(sql, "w3")
+    assert kinds(why(sql, id_)) == ["soon"]
 
 
 def test_workers_whose_slots_are_all_taken(sql: Sql, clock: Clock) -> None:
@@ -388,6 +406,9 @@ def test_lanes_that_take_turns_with_a_job(sql: Sql, clock: Clock) -> None:
         "two of its own, plain jobs, those of no tenant"
     )
     assert why(sql, plain)["reasons"][-1]["text"] == "1 other tenant takes turns with it"
+    sql("select pause('tenant:acme')")
+    assert why(sql, plain)["reasons"][-1]["tenants"] == 0, "a paused tenant takes no turns"
+    sql("select resume('tenant:acme')")
     sql("update flows set open = false where tenant = 'acme'")
     assert why(sql, plain)["reasons"][-1]["tenants"] == 0, "what is closed or empty takes no turns"
 

@@ -13,8 +13,10 @@ from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, Holdfast
 from holdfast.settings import Settings
 from holdfast.store.call import Call
 from holdfast.store.dev.embedded import EmbeddedPostgres
+from holdfast.store.migrations import Found
 from holdfast.store.wire import connect
 from holdfast.store.wire.session import ThreadSession
+from tests.conftest import wait_until
 
 ID = "01890000-0000-7000-8000-000000000000"
 
@@ -34,6 +36,16 @@ def test_an_address_that_cannot_work_is_reported_in_one_line(dsn: str, kind: typ
         Holdfast(dsn, connect_timeout=2).jobs.get(ID)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_an_address_in_a_variable_that_is_not_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://u:secret@127.0.0.1/shop")
+    with pytest.raises(ConfigurationError, match=r"DATABASE_URL is set, but not read: pass --dsn") as caught:
+        Holdfast("").jobs.get(ID)
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("DATABASE_URL", "")
+    with pytest.raises(ConfigurationError, match=r"Holdfast's own$"):
+        Holdfast("").jobs.get(ID)
 
 
 def test_a_database_that_does_not_exist_is_a_configuration_error(pg18: str) -> None:
@@ -69,7 +81,7 @@ def test_an_old_server_is_refused() -> None:
 
 def test_a_missing_schema_is_reported_with_the_database_that_lacks_it() -> None:
     with pytest.raises(SchemaError, match=r"not set up in postgresql://u:\*\*\*@h/d; run: holdfast migrate"):
-        connect.check_schema(None, 9, "holdfast", ("postgresql://u:secret@h/d", "holdfast"))
+        connect.check_schema(Found(None, None), "holdfast", ("postgresql://u:secret@h/d", "holdfast"))
 
 
 def test_a_missing_schema_on_the_callers_connection_is_reported_without_the_statement(hf: Holdfast, dsn: str) -> None:
@@ -89,6 +101,12 @@ def test_the_callers_own_connection_options_are_kept() -> None:
     assert given["keepalives"] == "0"
     assert "-csearch_path=mine" in given["options"]
     assert "statement_timeout" in given["options"]
+
+
+def test_only_our_own_calls_are_never_compiled() -> None:
+    settings = Settings(dsn="postgresql://u@h/d")
+    assert "jit=off" in connect.conninfo(settings, "x")
+    assert "jit" not in connect.conninfo(settings, "x", lent=True)
 
 
 def test_behind_a_pooler_no_start_up_options_and_no_prepared_statements() -> None:
@@ -180,8 +198,10 @@ def test_a_name_server_that_is_silent_for_a_moment_is_no_wrong_address() -> None
     ],
 )
 def test_what_a_server_that_runs_cannot_do_is_reported_as_that(
-    hf: Holdfast, sql: Any, state: str, message: str
+    hf: Holdfast, dsn: str, sql: Any, state: str, message: str
 ) -> None:
+    hf = Holdfast(dsn, connect_timeout=0.3)  # so long a call waits for another primary
+
     @hf.task()
     async def quick() -> None: ...
 
@@ -195,6 +215,7 @@ def test_what_a_server_that_runs_cannot_do_is_reported_as_that(
             quick.enqueue()
     finally:
         sql("drop function refuse cascade")
+        hf.close()
     assert "as it was" in str(caught.value)
     assert "is it running" not in str(caught.value)
     assert "CONTEXT" not in str(caught.value)
@@ -220,14 +241,18 @@ def test_our_own_deadline_is_reported_as_that(dsn: str) -> None:
     assert "is it running" not in str(caught.value)
 
 
-def test_a_pool_without_a_free_connection_says_so(dsn: str) -> None:
+def test_a_pool_without_a_free_connection_says_so(dsn: str, sql: Any) -> None:
+    waits = Call("SELECT pg_advisory_xact_lock(7)", (), lambda rows: rows)
     with Holdfast(dsn, pool_size=1, connect_timeout=0.3) as hf, ThreadPoolExecutor(1) as threads:
-        hf.jobs.get(ID)
-        with (
-            hf.database.sync_pool._opened().connection(),
-            pytest.raises(DatabaseUnavailable, match=r"all 1 of this process are in use; raise HOLDFAST_POOL_SIZE"),
-        ):
-            threads.submit(hf.jobs.get, ID).result(40)
+        sql("select pg_advisory_lock(7)")
+        try:
+            held = threads.submit(hf.database.sync_pool.run, waits)
+            wait_until(lambda: sql("select 1 from pg_locks where locktype = 'advisory' and objid = 7 and not granted"))
+            with pytest.raises(DatabaseUnavailable, match=r"all 1 of this process are in use; raise HOLDFAST_POOL_S"):
+                hf.jobs.get(ID)
+        finally:
+            sql("select pg_advisory_unlock(7)")
+        held.result(40)
 
 
 def test_a_pool_that_cannot_connect_says_why(dsn: str, sql: Any) -> None:
@@ -253,6 +278,10 @@ def test_a_pool_that_cannot_connect_says_why(dsn: str, sql: Any) -> None:
         ("postgresql://h/shop", "postgresql://h/other", False),
         ("postgresql://h/shop", "postgresql://h:5433/shop", False),
         ("postgresql://h/shop", "embedded:./.holdfast", False),
+        ("postgresql://a,b/shop", "host=b dbname=shop", True),
+        ("postgresql://a:1,b:2/shop", "host=a,b port=2 dbname=shop", True),
+        ("postgresql://a:1,b:2/shop", "host=a,b port=3 dbname=shop", False),
+        ("postgresql://a,b/shop", "postgresql://a,b/other", False),
     ],
 )
 def test_the_same_database_is_known_however_it_is_written(one: str, other: str, same: bool) -> None:
@@ -265,3 +294,20 @@ def test_an_embedded_server_is_the_database_that_its_url_names(tmp_path: Path) -
     host = psycopg.conninfo.conninfo_to_dict(url)["host"]
     assert connect.same_database(f"embedded:{tmp_path}", f"host={host} port=5432 dbname=holdfast user=postgres")
     assert not connect.same_database(f"embedded:{tmp_path}/other", url)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("postgresql://u:secret@a:1,b:2/d", "postgresql://u:***@a:1,b:2/d"),
+        ("postgresql://u@a:1,b:2/d", "postgresql://u@a:1,b:2/d"),
+        (
+            "postgresql://a,b/d?user=u&password=secret&sslmode=require",
+            "postgresql://a,b/d?user=u&password=***&sslmode=require",
+        ),
+        ("host=a,b password='my secret' port=1,2", "host=a,b password=*** port=1,2"),
+        ("host=a,b password = sec\\ ret port=1", "host=a,b password = *** port=1"),
+    ],
+)
+def test_no_password_is_shown(dsn: str, shown: str) -> None:
+    assert connect.hide_password(dsn) == shown

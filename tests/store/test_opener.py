@@ -188,6 +188,9 @@ def test_lines_of_the_pool_do_not_reach_the_log(dsn: str, sql: Sql, caplog: pyte
         async def one() -> None: ...
 
         one.enqueue()
-        sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast client'")
+        sql(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and application_name = 'holdfast client'"
+        )
         one.enqueue()
     assert [each.getMessage() for each in caplog.records if each.name == "psycopg.pool"] == []

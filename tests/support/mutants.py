@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from holdfast import Holdfast
-from holdfast.store.migrate import sql_files
+from holdfast.store.migrations import sql_files
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 SQL = resources.files("holdfast") / "sql"
@@ -22,8 +22,7 @@ NO_TOKEN = {
 
 def _source(name: str) -> str:
     if name.startswith("views/"):
-        view = (SQL / f"{name}.sql").read_text(encoding="utf-8")
-        return view.replace("create view", "create or replace view")
+        return (SQL / f"{name}.sql").read_text(encoding="utf-8")
     return dict(sql_files("functions"))[f"{name}.sql"]
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast.store.migrate import sql_files
+from holdfast.store.migrations import sql_files
 
 REAL = dict(sql_files("functions"))["clock.sql"]
 STOPPED = """

@@ -21,7 +21,7 @@ Job = namedtuple(
     "Job",
     "id task tenant queue priority payload status attempts max_attempts run_at last_error created_at started_at "
     "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token batch deadline progress "
-    "failures fingerprint",
+    "failures fingerprint place waits_for",
 )
 LONGEST_STATEMENT = 30  # seconds: a statement that waits for a lock for ever fails, and names the place
 PLACES = (
@@ -63,7 +63,7 @@ def enqueue(sql: Sql, task: str = "t", **options: Any) -> tuple[uuid.UUID, str]:
         "dedupe_keep": "interval",
         "run_at": "timestamptz",
     }
-    casts |= {"id": "uuid", "dedupe_scope": "dedupe_scope"}
+    casts |= {"id": "uuid", "dedupe_scope": "dedupe_scope", "after": "uuid[]", "deadline": "interval"}
     names, values = ["p_task => %s"], [task]
     for name, value in options.items():
         names.append(f"p_{name} => %s" + (f"::{casts[name]}" if name in casts else ""))

@@ -74,7 +74,7 @@ class Fleet:
     """Worker processes of which one after the other is killed (-9) at a random moment and replaced at once."""
 
     def __init__(self, dsn: str, folder: Path, number: int, rng: random.Random, **settings: Any) -> None:
-        self._start = lambda: Process(dsn, folder, **settings)
+        self._start: Callable[[], Process] = lambda: Process(dsn, folder, **settings)
         self._rng = rng
         self.processes = [self._start() for _ in range(number)]
         self.kills = 0

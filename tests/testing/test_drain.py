@@ -474,3 +474,30 @@ def test_a_result_from_a_transaction_that_is_open_is_refused_at_once(kit: Kit) -
         job = double.using(conn=conn).enqueue(2)
         with pytest.raises(UsageError, match="not found; commit the transaction"):
             job.result()
+
+
+def test_sleeps_are_skipped_and_signals_sent_when_jobs_wait_for_them(kit: Kit) -> None:
+    @kit.hf.task(name="order")
+    async def order(number: int, *, ctx: Context = CONTEXT) -> str:
+        await ctx.sleep("cooling", hours=24)
+        return f"{number} {await ctx.wait_for(f'approved:{number}')}"
+
+    began = kit.clock.now()
+    job = order.using(tenant="acme").enqueue(7)
+    drained = kit.drain(with_sleeps=True, signals={"approved:7": "ada", "approved:8": "nobody"})
+    assert [each.outcome for each in drained] == ["parked", "parked", "succeeded"]
+    assert job.result(1) == "7 ada"
+    assert kit.clock.now() - began >= timedelta(hours=24)
+
+
+def test_a_drain_leaves_sleeps_and_waits_as_they_are_unless_it_is_asked(kit: Kit) -> None:
+    @kit.hf.task(name="order")
+    async def order(*, ctx: Context = CONTEXT) -> None:
+        await ctx.sleep("cooling", hours=24)
+        await ctx.wait_for("approved")
+
+    job = order.enqueue()
+    assert [each.status for each in kit.drain()] == [Status.WAITING]
+    assert [each.status for each in kit.drain(with_sleeps=True)] == [Status.WAITING]
+    info = job.info()
+    assert info is not None and info.waits_for == "signal approved"

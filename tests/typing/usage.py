@@ -168,6 +168,7 @@ assert_type(hf.outbox.emit(None, text, "hello", key="a"), Emitted)
 assert_type(text(CONTEXT, Delivery("hello")), int)
 assert_type(Delivery("hello", "a", maybe_sent=True).payload, str)
 assert_type(hf.outbox.list(channel="email"), list[MessageInfo])
+assert_type(hf.limits.set("domain:a", concurrency=2, rate=None, breaker_pause=1.5, by="ann"), int)
 
 
 async def coroutine() -> None:
@@ -198,6 +199,8 @@ send.schedule("nightly", 3, "a")  # error: arg-type / reportArgumentType
 Cron("0 3 * * *", missed="never")  # error: arg-type / reportArgumentType
 hf.task(runner="proces")  # error: arg-type / reportArgumentType
 Limit("a", 2)  # error: call-arg / reportCallIssue
+hf.limits.set("a", concurency=2)  # error: call-arg / reportCallIssue
+hf.limits.set("a", concurrency="2")  # error: arg-type / reportArgumentType
 Limit("a", concurrency="2")  # error: arg-type / reportArgumentType
 Breaker(on=[503])  # error: list-item / reportArgumentType
 hf.task(limits=["smtp"])  # error: list-item / reportArgumentType

@@ -45,12 +45,10 @@ def test_a_row_is_shown_as_soon_as_its_workload_has_ended(capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("drain              200,000")
 
 
-def test_without_a_terminal_a_line_shows_progress_now_and_then(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = itertools.count(step=10)
-    monkeypatch.setattr(report.time, "monotonic", lambda: next(clock))
-    with report.Report(json=True, workloads=1).measuring("drain", "One.") as progress:
+def test_without_a_terminal_a_line_shows_progress_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    ticks = itertools.count(step=10)
+    shown = report.Report(json=True, workloads=1, clock=lambda: next(ticks))
+    with shown.measuring("drain", "One.") as progress:
         for done in range(7):
             progress(f"{done} of 7 jobs done")
     assert capsys.readouterr().err.splitlines()[1:] == ["30 s: 2 of 7 jobs done", "60 s: 5 of 7 jobs done"]

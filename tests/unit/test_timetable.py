@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zoneinfo
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise, takewhile
@@ -332,7 +333,9 @@ def test_a_zone_mistyped_gets_a_suggestion(typed: str, meant: str) -> None:
         Cron("* * * * *", typed)
 
 
-def test_a_machine_without_zones_is_asked_to_install_them_and_still_has_utc() -> None:
+def test_a_machine_without_zones_is_asked_to_install_them_and_still_has_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ["tzdata", *(name for name in sys.modules if name.startswith("tzdata."))]:
+        monkeypatch.setitem(sys.modules, name, None)  # a package of other packages here
     before = zoneinfo.TZPATH
     zoneinfo.reset_tzpath(to=())
     zoneinfo.ZoneInfo.clear_cache()

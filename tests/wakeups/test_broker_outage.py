@@ -136,7 +136,7 @@ async def outage(dsn: str, exchange: str, broker: Relay | Node, seconds: float, 
             record.starts[number].append(time.monotonic())
 
         def connected() -> bool:
-            consumer, voice = getattr(worker, "consumer", None), hf.database.publisher._voice
+            consumer, voice = getattr(worker, "consumer", None), hf.database.publisher.voice
             return bool(consumer and consumer.connected and voice and voice.link.connected)
 
         async with working(hf, notify=False, poll=POLL) as worker:

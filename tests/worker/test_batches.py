@@ -92,7 +92,7 @@ async def test_jobs_may_be_added_from_a_job_of_a_running_batch_but_not_to_one_th
     @hf.task()
     async def page(n: int, *, ctx: Context = CONTEXT) -> None:
         if n > 0:
-            await page.using(batch=ctx.batch).aenqueue(n - 1)
+            await page.using(batch=ctx.batch_id).aenqueue(n - 1)
 
     async with working(hf):
         async with hf.batch("crawl") as batch:

@@ -425,7 +425,7 @@ def test_a_worker_that_freezes_between_finish_and_commit_does_not_keep_its_claim
     sql("update claims set expires_at = now() - interval '1 s'")
 
     class Frozen(Transaction):
-        def _check(self, refused: list[str]) -> None:
+        def _check_lease(self, refused: list[str]) -> None:
             assert refused == []
             assert sql("select ids::text[] from reclaim()") == [([other],)]
             wait_until(lambda: sql("select 1 from reclaim()"))

@@ -66,44 +66,38 @@ async def test_a_child_has_a_session_of_its_own_no_input_and_the_workers_setting
         assert (await ended(app, inner)).result == {"sum": 7}
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "kind"),
-    [
-        ("blocked", Status.DEAD, "crunch.Blocked"),
-        ("lookup", Status.FAILED, "KeyError"),
-        ("other", Status.RETRYING, "RuntimeError"),
-    ],
-)
-async def test_an_error_comes_back_with_its_chain_and_output_and_is_judged_by_the_policy(
-    app: Holdfast, name: str, status: Status, kind: str
-) -> None:
+async def test_an_error_comes_back_with_its_chain_and_output_and_is_judged_by_the_policy(app: Holdfast) -> None:
+    expected = {
+        "blocked": (Status.DEAD, "crunch.Blocked"),
+        "lookup": (Status.FAILED, "KeyError"),
+        "other": (Status.RETRYING, "RuntimeError"),
+    }
     async with working(app):
-        info = await waiting(app, (await crunch.raise_named.aenqueue(name)).id)
-    error = last_error(info)
-    assert (info.status, error["type"]) == (status, kind)
-    assert f"because of {name}" in error["message"]
-    assert "ValueError: the cause" in error["traceback"] and "direct cause" in error["traceback"]
-    assert "crunch.py" in error["traceback"] and "child.py" not in error["traceback"]
-    assert error["output"] == f"about to raise {name}\n"
+        made = {name: (await crunch.raise_named.aenqueue(name)).id for name in expected}
+        infos = {name: await waiting(app, each) for name, each in made.items()}
+    for name, info in infos.items():
+        error = last_error(info)
+        assert (info.status, error["type"]) == expected[name]
+        assert f"because of {name}" in error["message"]
+        assert "ValueError: the cause" in error["traceback"] and "direct cause" in error["traceback"]
+        assert "crunch.py" in error["traceback"] and "child.py" not in error["traceback"]
+        assert error["output"] == f"about to raise {name}\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "attempts"),
-    [
-        ("later", Status.RETRYING, 1),
-        ("fail", Status.FAILED, 1),
-        ("dead", Status.DEAD, 1),
-        ("snooze", Status.RETRYING, 0),
-        ("cancel", Status.CANCELED, 1),
-    ],
-)
-async def test_the_words_a_handler_may_raise_work_in_a_process(
-    app: Holdfast, name: str, status: Status, attempts: int
-) -> None:
+async def test_the_words_a_handler_may_raise_work_in_a_process(app: Holdfast) -> None:
+    expected = {
+        "later": (Status.RETRYING, 1),
+        "fail": (Status.FAILED, 1),
+        "dead": (Status.DEAD, 1),
+        "snooze": (Status.RETRYING, 0),
+        "cancel": (Status.CANCELED, 1),
+    }
     async with working(app):
-        info = await waiting(app, (await crunch.verdict.aenqueue(name)).id)
-    assert (info.status, info.attempts) == (status, attempts)
-    assert last_error(info)["message"] == str(crunch.VERDICTS[name])
+        made = {name: (await crunch.verdict.aenqueue(name)).id for name in expected}
+        infos = {name: await waiting(app, each) for name, each in made.items()}
+    assert {name: (info.status, info.attempts) for name, info in infos.items()} == expected
+    for name, info in infos.items():
+        assert last_error(info)["message"] == str(crunch.VERDICTS[name])
 
 
 async def test_a_timeout_kills_the_process_and_says_so(app: Holdfast, tmp_path: Path) -> None:
@@ -376,7 +370,11 @@ async def test_a_jobs_time_begins_when_a_child_has_it(app: Holdfast, sql: Sql) -
     assert float(ran) < 0.7 * passed and float(ran) + float(waited) < 1.1 * passed
 
 
-async def test_a_handler_that_breaks_the_line_to_its_worker_fails_alone(app: Holdfast) -> None:
+async def test_a_handler_that_breaks_the_line_to_its_worker_fails_alone(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("process", "processes"):
+        monkeypatch.setattr(f"holdfast.worker.{module}.LEAVE_WITHIN", 0.2)
     async with working(app, child_processes=1):
         closed = last_error(await ended(app, (await crunch.close_everything.aenqueue()).id))
         shut = last_error(await ended(app, (await crunch.shut_down.aenqueue()).id))

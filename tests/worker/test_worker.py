@@ -501,7 +501,7 @@ async def test_a_worker_is_known_to_its_supervisor_before_the_database_knows_it(
 
         def beat(self) -> None: ...
 
-        def leave(self, holds: bool) -> None:
+        def leave(self, holds: bool, *, by_operator: bool) -> None:
             events.append(("leave", holds))
 
     await Worker(hf).run(until_idle=True, supervisor=cast("Lifeline", Supervisor()))

@@ -14,7 +14,7 @@ from holdfast import Holdfast, Status
 from holdfast.store.wire.session import Session, ThreadSession
 from holdfast.store.workers import WorkerCalls
 from holdfast.worker import Worker
-from holdfast.worker.sleeper import LOOKS
+from holdfast.worker.sleeper import LOOKS, Sleeper
 from holdfast.worker.wakeup import Wakeup
 from tests.conftest import PATIENCE
 from tests.support.running import ended, until, working
@@ -90,6 +90,22 @@ async def test_a_worker_that_falls_asleep_asks_again_when_the_next_delayed_job_i
 ) -> None:
     """An enqueue that began before it was among the sleepers notifies no one. When that commits, a first look does not
     find a job that is not due yet."""
+    learned: list[float | None] = []
+    learn = Sleeper.learn
+
+    def noted(self: Sleeper, due: float | None) -> None:
+        learned.append(due)
+        learn(self, due)
+
+    monkeypatch.setattr(Sleeper, "learn", noted)
+    async with working(hf, poll=60.0, upkeep=60.0):
+        await until(lambda: len(learned) >= 2 + len(LOOKS))  # before and after it is among the sleepers, then each look
+
+
+async def test_a_job_that_ends_a_sleep_takes_no_further_look_at_delayed_jobs(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim also says when the next delayed job is due, so the worker sleeps on without a call."""
     calls: list[str] = []
     ask = WorkerCalls.sleep
 
@@ -98,8 +114,18 @@ async def test_a_worker_that_falls_asleep_asks_again_when_the_next_delayed_job_i
         return ask(self, worker, queues, listens=listens)
 
     monkeypatch.setattr(WorkerCalls, "sleep", noted)
-    async with working(hf, poll=60.0, upkeep=60.0):
-        await until(lambda: len(calls) == 1 + len(LOOKS))
+    starts: list[int] = []
+
+    @hf.task()
+    async def note(n: int) -> None:
+        starts.append(n)
+
+    async with working(hf, poll=60.0, upkeep=60.0) as worker:
+        await until(lambda: worker.claimer.intake.counts.claims >= 2 + len(LOOKS))
+        for n in range(3):
+            await note.aenqueue(n)
+            await until(lambda n=n: len(starts) == n + 1)
+    assert len(calls) == 1
 
 
 async def test_jobs_start_in_the_order_of_priority_then_time(hf: Holdfast) -> None:

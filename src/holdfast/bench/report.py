@@ -10,7 +10,7 @@ import dataclasses
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -36,7 +36,8 @@ class ReportProgress(Protocol):
 class Report:
     """The report of one run of the bench."""
 
-    def __init__(self, *, json: bool, workloads: int) -> None:
+    def __init__(self, *, json: bool, workloads: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._json = json
         self._workloads = workloads
         self._begun = 0
@@ -50,9 +51,9 @@ class Report:
     def measuring(self, name: str, what: str) -> Iterator[ReportProgress]:
         """Show progress of a workload while a block runs."""
         self._begun += 1
-        self._started_at = time.monotonic()
+        self._started_at = self._clock()
         place = f"{name} ({self._begun} of {self._workloads})"
-        with self._live(place, what) if self._err.is_terminal else _lines(place, what) as report:
+        with self._live(place, what) if self._err.is_terminal else _lines(place, what, self._clock) as report:
             yield report
 
     def show(self, result: Any, explanation: str) -> None:
@@ -60,7 +61,7 @@ class Report:
         if self._json:
             self._say(msgspec.json.encode(_rounded(result)).decode())
         else:
-            self._say(row(result, explanation, time.monotonic() - self._started_at))
+            self._say(row(result, explanation, self._clock() - self._started_at))
         for problem in result.problems:
             sys.stderr.write(f"{result.name} FAILED: {problem}\n")
 
@@ -86,12 +87,12 @@ class Report:
 
 
 @contextmanager
-def _lines(place: str, what: str) -> Iterator[ReportProgress]:
-    began = shown_at = time.monotonic()
+def _lines(place: str, what: str, clock: Callable[[], float]) -> Iterator[ReportProgress]:
+    began = shown_at = clock()
 
     def report(text: str, share: float | None = None) -> None:
         nonlocal shown_at
-        if (now := time.monotonic()) - shown_at >= EVERY:
+        if (now := clock()) - shown_at >= EVERY:
             shown_at = now
             sys.stderr.write(f"{now - began:.0f} s: {text}\n")
 

@@ -11,6 +11,7 @@ import typer
 from holdfast.cli import (
     actions,
     batches,
+    beat,
     dead,
     demo,
     dev,
@@ -22,8 +23,10 @@ from holdfast.cli import (
     migrate,
     outbox,
     pauses,
+    restore,
     schedules,
     serve,
+    signal,
     tick,
     tokens,
     top,
@@ -31,6 +34,7 @@ from holdfast.cli import (
     webhooks,
     why,
     worker,
+    workers,
 )
 from holdfast.cli.commands import Commands, Group
 from holdfast.cli.options import Dsn, Schema
@@ -38,8 +42,8 @@ from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastErr
 from holdfast.settings import misspelt
 
 ORDER = (
-    "demo dev worker tick serve migrate jobs why batches dead errors actions audit outbox webhooks schedules limits "
-    "pause resume drain tokens top usage doctor bench"
+    "demo dev worker workers tick serve migrate jobs why batches dead errors actions audit outbox webhooks schedules "
+    "import-beat limits pause resume signal drain tokens top usage doctor after-restore bench"
 )
 
 
@@ -132,6 +136,7 @@ def bench(
 app.command(epilog="Example: holdfast demo --jobs 2000")(demo.demo)
 app.command(epilog="Example: holdfast dev app:hf")(dev.dev)
 app.command(epilog="Example: holdfast worker app:hf --queues default,mail --concurrency 20")(worker.worker)
+app.add_typer(workers.group, name="workers")
 app.command(epilog="Example: holdfast tick app:hf --max-jobs 100 --json")(tick.tick)
 app.command(epilog="Example: holdfast serve app:hf --port 8000")(serve.serve)
 app.command(epilog="Example: holdfast migrate --check")(migrate.migrate)
@@ -144,12 +149,15 @@ app.command(epilog="Example: holdfast audit --by ann@laptop --kind pause")(actio
 app.add_typer(outbox.group, name="outbox")
 app.add_typer(webhooks.group, name="webhooks")
 app.add_typer(schedules.group, name="schedules")
+app.command("import-beat", epilog="Example: holdfast import-beat proj.celery:app >> schedules.py")(beat.import_beat)
 app.command(epilog="Example: holdfast why 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")(why.why)
 app.add_typer(limits.group, name="limits")
 app.command(epilog="Example: holdfast pause queue:mail --for 10m --reason 'provider down'")(pauses.pause)
 app.command(epilog="Example: holdfast resume queue:mail")(pauses.resume)
+app.command(epilog='Example: holdfast signal approved:42 \'{"by": "ann"}\'')(signal.signal)
 app.command(epilog="Example: holdfast drain mail --timeout 10m && deploy")(drain.drain)
 app.add_typer(tokens.group, name="tokens")
 app.command(epilog="Example: holdfast top")(top.top)
 app.command(epilog="Example: holdfast usage --by tenant,day --since 30d")(usage.usage)
 app.command(epilog="Example: holdfast doctor --json")(doctor.doctor)
+app.command(epilog="Example: holdfast after-restore --plan")(restore.after_restore)

@@ -13,7 +13,7 @@ from rich.text import Text
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
 from holdfast.cli.follow import Pace, follow, progress_line
-from holdfast.cli.options import AsJson, Limit, checked_id, checked_ids
+from holdfast.cli.options import AsJson, Author, Limit, checked_id, checked_ids
 from holdfast.errors import HoldfastError
 from holdfast.model.job import BatchInfo
 
@@ -90,9 +90,9 @@ def find_batch(hf: Holdfast, text: str) -> BatchInfo:
 
 
 @group.command(epilog="Example: holdfast batches cancel 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def cancel(hf: Holdfast, id_: BatchIds, as_json: AsJson = False) -> None:
+def cancel(hf: Holdfast, id_: BatchIds, author: Author, as_json: AsJson = False) -> None:
     """Cancel batches: waiting jobs at once, running ones by asking them to stop; exit 1 when a batch is unknown."""
-    results = [_cancel(hf, each) for each in checked_ids(id_, "batch")]
+    results = [_cancel(hf, each, author) for each in checked_ids(id_, "batch")]
     if as_json:
         render.emit_json({result["id"]: result for result in results})
     else:
@@ -102,19 +102,19 @@ def cancel(hf: Holdfast, id_: BatchIds, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _cancel(hf: Holdfast, id_: str) -> dict[str, Any]:
+def _cancel(hf: Holdfast, id_: str, author: dict[str, Any]) -> dict[str, Any]:
     """Cancel one batch; return an outcome as of `jobs cancel`, and the number of jobs."""
     batch = hf.batches.get(id_)
     if batch is None or batch.ended:
         outcome = "unknown" if batch is None else "finished"
         return {"id": id_, "outcome": outcome, "jobs": 0, "running": 0, "status": batch and batch.status}
-    jobs = _cancel_jobs(hf, batch)
+    jobs = _cancel_jobs(hf, batch, author)
     now = find_batch(hf, id_)
     outcome, running = "canceled" if now.ended else "canceling", now.total - now.processed
     return {"id": id_, "outcome": outcome, "jobs": jobs, "running": running, "status": now.status}
 
 
-def _cancel_jobs(hf: Holdfast, batch: BatchInfo) -> int:
+def _cancel_jobs(hf: Holdfast, batch: BatchInfo, author: dict[str, Any]) -> int:
     """Cancel in small committed steps, so that locks are short. Show progress after SLOW seconds."""
     from rich.progress import Progress
 
@@ -122,7 +122,7 @@ def _cancel_jobs(hf: Holdfast, batch: BatchInfo) -> int:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     shown = bar.add_task(f"canceling {render.printable(batch.name)}", total=batch.total - batch.processed)
     try:
-        for some in hf.batches.cancel_in_steps(batch.id):
+        for some in hf.batches.cancel_in_steps(batch.id, **author):
             jobs += some
             bar.update(shown, completed=jobs)
             if time.monotonic() - began > SLOW:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from holdfast import __version__
 from holdfast.cli.render import duration, number, plural
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SchemaError
 from holdfast.model.job import MOST_COUNTED
 from holdfast.model.outbox import PREFIX as CHANNEL
 from holdfast.model.webhook import QUEUE as WEBHOOKS
@@ -28,6 +28,8 @@ from holdfast.store.call import Call
 from holdfast.store.calls import Calls
 from holdfast.store.doctor import DoctorCalls, Pooling
 from holdfast.store.jobs import Filter
+from holdfast.store.plan import Plan, make_plan
+from holdfast.store.wire import connect
 from holdfast.store.wire.session import ThreadSession
 from holdfast.wakeups import rabbitmq
 
@@ -82,6 +84,9 @@ class Patient:
     def ask(self, call: Call[T]) -> T:
         return self.session.run(call)
 
+    def plan(self) -> Plan:
+        return make_plan(lambda sql: self.ask(Call(sql, (), list)), self.settings.schema)
+
 
 Look = Callable[[Patient], Check]
 
@@ -120,7 +125,7 @@ def check_versions() -> Check:
     found = {name: _version(name) for name in LIBRARIES}
     libraries = ", ".join(f"{name} {version}" for name, version in found.items() if version)
     text = f"holdfast {__version__}, Python {platform.python_version()} on {sys.platform}, {libraries}"
-    advice = "" if found["uvloop"] else "workers are faster with uvloop: pip install 'holdfast[fast]'"
+    advice = "" if found["uvloop"] else "workers are faster with uvloop: pip install 'holdfast-jobs[fast]'"
     return Check("versions", OK, text, advice)
 
 
@@ -146,6 +151,21 @@ def check_server(patient: Patient) -> Check:
     if patient.server["number"] // 10000 < OLDEST_SERVER:
         return Check("server", ERROR, found, f"Holdfast needs {OLDEST_SERVER} or newer; upgrade the server")
     return Check("server", OK, found)
+
+
+def check_servers(patient: Patient) -> Check:
+    return judge_servers(doctor.probe_servers(patient.settings))
+
+
+def judge_servers(servers: list[tuple[str, str]]) -> Check:
+    """Every server of the DSN should be there, and one of them the primary."""
+    found = ", ".join(f"{address} {role}" for address, role in servers)
+    roles = [role for _, role in servers]
+    if len(servers) > 1 and not {"primary", "standby"}.issuperset(roles):
+        return Check("servers", WARNING, found, "a failover to one that is unreachable is impossible; start it")
+    if roles.count("primary") > 1:
+        return Check("servers", ERROR, found, "two primaries do not share their jobs; which one is the database?")
+    return Check("servers", OK, found)
 
 
 def check_clock(patient: Patient) -> Check:
@@ -270,20 +290,21 @@ def check_rabbitmq(patient: Patient) -> Check:
 
 
 def check_schema(patient: Patient) -> Check:
-    pending = doctor.find_pending(patient.session, patient.settings.schema)
+    pending = patient.plan()
     name = patient.settings.schema
-    if pending.found is None:
-        return Check("schema", ERROR, f"schema {name!r} is not set up in this database", "run: holdfast migrate")
-    if pending.found > pending.expected:
-        found = f"version {pending.found} of {name!r} is newer than the {pending.expected} this release knows"
-        return Check("schema", ERROR, found, "upgrade holdfast")
+    version = pending.found.version
+    try:
+        connect.check_schema(pending.found, name)
+    except SchemaError as error:
+        found, _, advice = str(error).rpartition("; ")
+        return Check("schema", ERROR, found, advice)
     if pending.migrations:
-        found = f"{name!r} is at version {pending.found} of {pending.expected}"
-        return Check("schema", ERROR, found, "run: holdfast migrate")
+        found = f"{name!r} is at version {version} of {pending.expected}, with which this release works"
+        return Check("schema", WARNING, found, "run: holdfast migrate")
     if pending.functions:
         found = f"{name!r} has {len(pending.functions)} functions or views of another release"
         return Check("schema", WARNING, found, "run: holdfast migrate")
-    return Check("schema", OK, f"{name!r} is at version {pending.found}, up to date")
+    return Check("schema", OK, f"{name!r} is at version {version}, up to date")
 
 
 def check_rights(patient: Patient) -> Check:
@@ -356,7 +377,7 @@ def check_queues(patient: Patient) -> Check:
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job', MOST_COUNTED)})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
-        extra = ", where holdfast[webhooks] is installed" if WEBHOOKS in names.split(",") else ""
+        extra = ", where holdfast-jobs[webhooks] is installed" if WEBHOOKS in names.split(",") else ""
         return Check(
             "queues", WARNING, f"no live worker serves {found}", f"holdfast worker ... --queues {names}{extra}"
         )
@@ -452,6 +473,7 @@ def _version(name: str) -> str | None:
 
 ANY_DATABASE: tuple[Look, ...] = (
     check_server,
+    check_servers,
     check_clock,
     check_durability,
     check_settings,

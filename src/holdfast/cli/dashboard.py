@@ -9,7 +9,9 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from holdfast.cli.load import load_app, redirect
 from holdfast.client import Holdfast
+from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 
 HOST = "127.0.0.1"
@@ -31,8 +33,8 @@ def address(listening: socket.socket) -> str:
 
 
 @contextlib.asynccontextmanager
-async def dashboard(settings: Settings, listening: socket.socket | None) -> AsyncIterator[None]:
-    """Serve the dashboard for the length of a block."""
+async def dashboard(settings: Settings, listening: socket.socket | None, target: str) -> AsyncIterator[None]:
+    """Serve the dashboard and the API, with the application's tasks as they are now, for the length of a block."""
     if listening is None:
         yield
         return
@@ -45,7 +47,7 @@ async def dashboard(settings: Settings, listening: socket.socket | None) -> Asyn
         def capture_signals(self) -> Iterator[None]:
             yield  # the supervisor handles them
 
-    hf = Holdfast(settings.dsn, schema=settings.schema)
+    hf = _application(target, settings)
     options: Any = {
         "log_config": None,
         "access_log": False,
@@ -60,3 +62,13 @@ async def dashboard(settings: Settings, listening: socket.socket | None) -> Asyn
     finally:
         server.should_exit = True
         await serving
+
+
+def _application(target: str, settings: Settings) -> Holdfast:
+    """Return the application, or one without tasks if its code is broken now: the worker says what is wrong with it."""
+    try:
+        hf = load_app(target)
+    except ConfigurationError:
+        return Holdfast(settings.dsn, schema=settings.schema)
+    redirect(hf, dsn=settings.dsn, schema=settings.schema)
+    return hf

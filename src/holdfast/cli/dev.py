@@ -75,18 +75,20 @@ def dev(
         "schema": schema,
     }
     command = child_command(target, given, *([] if queues else ["--all-queues"]))
-    raise typer.Exit(asyncio.run(_serve(settings, listening, Supervisor(command, 1, reload=reload), reload)))
+    raise typer.Exit(asyncio.run(_serve(settings, listening, target, Supervisor(command, 1, reload=reload), reload)))
 
 
-async def _serve(settings: Settings, listening: socket.socket | None, supervisor: Supervisor, reload: bool) -> int:
-    async with dashboard.dashboard(settings, listening):
+async def _serve(
+    settings: Settings, listening: socket.socket | None, target: str, supervisor: Supervisor, reload: bool
+) -> int:
+    async with dashboard.dashboard(settings, listening, target):
         return await _run(supervisor, reload)
 
 
 def _can_reload() -> bool:
     if importlib.util.find_spec("watchfiles") is not None:
         return True
-    render.note("reload is off: watchfiles is not installed; run: pip install 'holdfast[reload]'", "yellow")
+    render.note("reload is off: watchfiles is not installed; run: pip install 'holdfast-jobs[reload]'", "yellow")
     return False
 
 

@@ -30,6 +30,7 @@ from holdfast.model.job import JobInfo
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+    from holdfast.model.step import StepInfo
 
 PRIORITIES = ("critical", "high", "normal", "low")
 group = Commands(invoke_without_command=True)
@@ -117,7 +118,8 @@ def show_job(hf: Holdfast, job: JobInfo, as_json: bool, log: bool = False) -> No
     trace, output = (str(error.pop(name, "")).rstrip() for name in ("traceback", "output"))
     names = (
         "id, status, discarded, task, tenant, queue, priority, attempts, payload, result, run at, created=created_at, "
-        "started=started_at, finished=finished_at, waited, took, deadline, batch, progress, worker=locked_by, "
+        "started=started_at, finished=finished_at, waited, took, deadline, batch, waits for=waits_for, progress, "
+        "worker=locked_by, "
         "heartbeat=heartbeat_at, lease until=lease_expires_at, dedupe key, last error, error code"
     )
     more = {
@@ -245,6 +247,44 @@ def edit(
     render.show_result({"id": id_, "outcome": outcome}, f"{outcome} job {id_}", as_json=as_json)
 
 
+@group.command(epilog="Example: holdfast jobs steps 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
+def steps(hf: Holdfast, id_: Id, as_json: AsJson = False) -> None:
+    """Show the durable steps of a job: results, sleeps, signals, children."""
+    found = hf.jobs.steps(find_job(hf, id_).id)
+    columns = "~name, kind, state, #try=attempt, started=started_at, until, job or batch=ref, ~undo, undo job=undo_job"
+    render.show_list(found, columns, _step, as_json=as_json, head=3, empty="the job has no steps")
+
+
+def _step(step: StepInfo) -> dict[str, Any]:
+    state = "timed out" if step.timed_out else "waits" if step.finished_at is None else "done"
+    return {"state": "undone" if step.undo_job else state, "until": step.finished_at or step.due_at}
+
+
+@group.command(epilog="Example: holdfast jobs rerun 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --from-step charge")
+def rerun(
+    hf: Holdfast,
+    id_: Id,
+    from_step: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Do this step and all after it anew; earlier results stay.")
+    ] = None,
+    *,
+    author: Author,
+    as_json: AsJson = False,
+) -> None:
+    """Queue a job that has ended again, with fresh attempts."""
+    put_back = hf.jobs.rerun(checked_id(id_), from_step=from_step, **author)
+    if not put_back:
+        raise HoldfastError(f"job {id_} was not put back: a newer job holds its dedupe key")
+    render.show_result({"id": id_, "outcome": "queued"}, f"queued job {id_}", as_json=as_json)
+
+
+@group.command(epilog="Example: holdfast jobs undo 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --reason 'wrong order'")
+def undo(hf: Holdfast, id_: Id, *, author: Author, as_json: AsJson = False) -> None:
+    """Undo the finished steps of a job that has ended, the last first."""
+    undone = hf.jobs.compensate(checked_id(id_), **author)
+    render.show_result({"id": id_, "undone": undone}, f"{undone} steps are being undone", as_json=as_json)
+
+
 @group.command(epilog="""Example: holdfast jobs enqueue app.send '{"to": "a@b.c"}' --tenant acme --delay 60""")
 def enqueue(
     hf: Holdfast,
@@ -330,16 +370,3 @@ def wanted(
     warn_of_unknown_queue(hf, queue)
     slots = hf.queues.wanted(queue, within=seconds(within, "--within"))
     render.show_result({"queue": queue, "slots": slots}, str(slots), as_json=as_json)
-
-
-@group.command(epilog="Example: holdfast jobs workers")
-def workers(hf: Holdfast, as_json: AsJson = False) -> None:
-    """Show the workers and their last heartbeats."""
-    columns = "id, ~host, #pid, ~version, ~queues, #slots=concurrency, started=started_at, last heartbeat, note"
-    empty = "no worker is running; start one with: holdfast worker MODULE:ATTRIBUTE"
-    render.show_list(hf.workers.list(), columns, _worker, as_json=as_json, head=2, empty=empty)
-
-
-def _worker(worker: dict[str, Any]) -> dict[str, Any]:
-    heartbeat = f"{render.duration(worker['heartbeat_age'])} ago"
-    return {"pid": str(worker["pid"]), "last heartbeat": heartbeat, "note": "stopping" if worker["stopping"] else ""}

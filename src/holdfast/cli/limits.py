@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Author, Limit
+from holdfast.cli.options import AsJson, Author, Limit, Options
 from holdfast.errors import UsageError
-from holdfast.model.limit import LimitInfo
+from holdfast.model.limit import NUMBERS, BreakerEvent, LimitInfo, LimitNumbers
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -25,8 +26,7 @@ Key = Annotated[
         help="A key (domain:example.org, tenant:acme, queue:mail) or a rule of all its keys (domain:{domain}).",
     ),
 ]
-NAMES = ("concurrency", "rate", "per", "burst", "breaker_after", "breaker_pause", "breaker_cap", "weight")
-
+EVENTS = "breaker, at, #failures, open for, until, ~by, ~reason"
 COLUMNS = "key, use, rate, breaker, ~paused, #throttled, ~note"
 NONE = (
     "no limits yet; those declared in code, as in @hf.task(limits=[Limit(KEY, ...)]), appear when a worker has "
@@ -105,12 +105,29 @@ def _note(it: LimitInfo) -> str:
     return ", ".join(filter(None, (weight, set_by)))
 
 
-@group.command(
-    "set", epilog="Example: holdfast limits set domain:example.org --concurrency 4 --rate 30 --per 60 --burst 5"
-)
-def set_limit(
-    hf: Holdfast,
-    key: Key,
+@group.command(epilog="Example: holdfast limits show domain:example.org")
+def show(hf: Holdfast, key: Key, as_json: AsJson = False) -> None:
+    """Show one key: its limits, their use, and when its breaker opened and closed in the last 30 days; exit 1 when it
+    is unknown."""
+    it, events = hf.limits.get(key), hf.limits.breaker_history(key)
+    if it is None and not events:
+        render.note(hf.limits.warning(key) or f"no job was claimed under {key}, and nothing is set for it", "yellow")
+        raise typer.Exit(1)
+    if as_json:
+        render.emit_json({"limit": it, "breaker": events})
+        return
+    if it is not None:
+        names = "key, rule=template, use, rate, breaker, paused, throttled, last success=last_success_at, "
+        render.show_fields(render.pick(it, f"{names}last failure=last_failure_at, note") | more(it))
+    render.show_list(events, EVENTS, _event, as_json=False, head=2, empty="its breaker did not open in 30 days")
+
+
+def _event(it: BreakerEvent) -> dict[str, Any]:
+    open_for = None if it.seconds is None else render.duration(it.seconds)
+    return {"breaker": it.event, "open for": open_for, "until": it.open_until}
+
+
+def _numbers(
     *,
     concurrency: Annotated[
         int | None, typer.Option(metavar="N", help="How many may run at once; 0 starts nothing.")
@@ -136,25 +153,31 @@ def set_limit(
     weight: Annotated[
         float | None, typer.Option(metavar="N", help="A tenant's share relative to other tenants (tenant:NAME).")
     ] = None,
-    author: Author,
-    as_json: AsJson = False,
-) -> None:
+) -> LimitNumbers:
+    return cast("LimitNumbers", {name: value for name, value in locals().items() if value is not None})
+
+
+Numbers = Annotated[LimitNumbers, Options(_numbers)]
+
+
+@group.command(
+    "set", epilog="Example: holdfast limits set domain:example.org --concurrency 4 --rate 30 --per 60 --burst 5"
+)
+def set_limit(hf: Holdfast, key: Key, *, numbers: Numbers, author: Author, as_json: AsJson = False) -> None:
     """Override the limits of a key, or of all keys of a rule. Options that are not given stay as they are.
 
     Changes apply at once, to waiting jobs too, until they are cleared.
     """
-    given = (concurrency, rate, per, burst, breaker_after, breaker_pause, breaker_cap, weight)
-    change: dict[str, Any] = {name: value for name, value in zip(NAMES, given, strict=True) if value is not None}
-    if not change:
+    if not numbers:
         raise UsageError(f"nothing to change; give an option, as in: holdfast limits set {key} --concurrency 4")
     warn_of_unknown(hf, key)
-    _show_change(hf, key, change, hf.limits.set(key, **author, **change), as_json)
+    _show_change(hf, key, numbers, hf.limits.set(key, **author, **numbers), as_json)
 
 
-def _show_change(hf: Holdfast, key: str, change: dict[str, Any], keys: int, as_json: bool) -> None:
+def _show_change(hf: Holdfast, key: str, change: Mapping[str, Any], keys: int, as_json: bool) -> None:
     now = [each for each in hf.limits.list(key, limit=1) if each.key == key]
     rule = [{**each["code"], **each["override"]} for each in hf.limits.rules() if each["template"] == key]
-    _warn_of_idle(change, rule[0] if rule else {name: getattr(now[0], name) for name in NAMES})
+    _warn_of_idle(change, rule[0] if rule else {name: getattr(now[0], name) for name in NUMBERS})
     if as_json:
         render.emit_json({"key": key, "keys": keys, "change": change, "now": now[0] if now else None})
     elif now:
@@ -169,7 +192,7 @@ def warn_of_unknown(hf: Holdfast, key: str) -> None:
         render.note(f"warning: {warning}", "yellow")
 
 
-def _warn_of_idle(change: dict[str, Any], in_force: dict[str, Any]) -> None:
+def _warn_of_idle(change: Mapping[str, Any], in_force: dict[str, Any]) -> None:
     """Warn of values that have no effect, because the limit they refine is not set."""
     for name, needed in NEEDS.items():
         if change.get(name) is not None and in_force.get(needed) is None:
@@ -183,7 +206,7 @@ def clear(
     key: Key,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="NAME", help=f"Only this: {', '.join(NAMES)}; may be repeated."),
+        typer.Option("--only", metavar="NAME", help=f"Only this: {', '.join(NUMBERS)}; may be repeated."),
     ] = None,
     *,
     author: Author,
@@ -227,7 +250,7 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def _words(values: dict[str, Any]) -> str:
-    found = ((name, values.get(name)) for name in NAMES)
+    found = ((name, values.get(name)) for name in NUMBERS)
     return ", ".join(f"{name} {render.number(value)}" for name, value in found if value is not None)
 
 

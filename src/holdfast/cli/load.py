@@ -18,6 +18,15 @@ from holdfast.errors import ConfigurationError, nearest
 
 def load_app(target: str) -> Holdfast:
     """Return the application; the current folder is searched first."""
+    module, found = load_object(target)
+    if not isinstance(found, Holdfast):
+        kind = type(found).__name__
+        raise ConfigurationError(f"{target} is of type {kind}, not a Holdfast application{_instead(module)}")
+    return found
+
+
+def load_object(target: str) -> tuple[ModuleType, Any]:
+    """Return the module and the object that MODULE:ATTRIBUTE names."""
     module_name, _, attribute = target.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -29,10 +38,7 @@ def load_app(target: str) -> Holdfast:
     found: Any = module
     for name in attribute.split("."):
         found = _attribute(module, found, name, target)
-    if not isinstance(found, Holdfast):
-        kind = type(found).__name__
-        raise ConfigurationError(f"{target} is of type {kind}, not a Holdfast application{_instead(module)}")
-    return found
+    return module, found
 
 
 def check_target(target: str) -> None:

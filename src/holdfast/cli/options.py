@@ -81,7 +81,8 @@ ArgsOnly = Annotated[
 
 
 GroupOnly = Annotated[
-    str | None, typer.Option(metavar="GROUP", help="Only failed and dead jobs of this group; see `holdfast errors`.")
+    str | None,
+    typer.Option(metavar="GROUP", help="Only jobs whose last error is of this group; see `holdfast errors`."),
 ]
 
 
@@ -98,6 +99,7 @@ def _place(
     queue: QueueOnly = None,
     tenant: TenantOnly = None,
     error: ErrorOnly = None,
+    error_group: GroupOnly = None,
     batch: BatchOnly = None,
     since: Since = None,
     until: Until = None,
@@ -107,6 +109,7 @@ def _place(
         "queue": queue,
         "tenant": tenant,
         "error": error,
+        "error_group": error_group,
         "batch": batch and checked_id(batch, "batch"),
         "since": moment(since, "--since"),
         "until": moment(until, "--until"),
@@ -120,16 +123,16 @@ def _where(*, status: StatusOnly = None, rest: Place) -> dict[str, Any]:
     return {"status": status and str(status), **rest}
 
 
-def _dead_where(*, status: DeadStatusOnly = None, error_group: GroupOnly = None, rest: Place) -> dict[str, Any]:
-    return {"status": status and str(status), "error_group": error_group, **rest}
+def _dead_where(*, status: DeadStatusOnly = None, rest: Place) -> dict[str, Any]:
+    return {"status": status and str(status), **rest}
 
 
 Where = Annotated[dict[str, Any], Options(_where)]
 DeadWhere = Annotated[dict[str, Any], Options(_dead_where)]
 
 
-def _action_where(*, where: Where, error_group: GroupOnly = None, args: ArgsOnly = None) -> action.Where:
-    given = {**where, "error_group": error_group, "args": args and json_object(args, "--args")}
+def _action_where(*, where: Where, args: ArgsOnly = None) -> action.Where:
+    given = {**where, "args": args and json_object(args, "--args")}
     return cast("action.Where", {name: value for name, value in given.items() if value is not None})
 
 

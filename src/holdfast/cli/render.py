@@ -19,6 +19,7 @@ COLOURS = {
     "queued": "cyan",
     "running": "blue",
     "retrying": "yellow",
+    "waiting": "cyan",
     "succeeded": "green",
     "canceled": "bright_black",
     "failed": "red",

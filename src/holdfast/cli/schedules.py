@@ -93,7 +93,14 @@ def _look(it: ScheduleInfo) -> tuple[datetime | None, str]:
         slot = None if it.next_at is None else next(Cron(it.cron, it.zone).slots(it.next_at), None)
     except ConfigurationError as error:
         return it.next_at, it.problem or str(error)
-    return slot, it.problem or ("" if it.live else "no live worker has this task")
+    return slot, it.problem or _worker_missing(it)
+
+
+def _worker_missing(it: ScheduleInfo) -> str:
+    """Return what keeps its jobs from running: that no live worker has the task, or serves the queue."""
+    if not it.live:
+        return "no live worker has this task"
+    return "" if it.served else f"no live worker serves queue {it.queue}"
 
 
 def _local(moment: datetime | None, zone: str) -> str:

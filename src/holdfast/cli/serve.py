@@ -17,7 +17,10 @@ from holdfast.errors import ConfigurationError
 from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from holdfast.client import Holdfast
+    from holdfast.telemetry.systemd import Notifier
 
 log = logs.get("cli")
 
@@ -42,7 +45,7 @@ def serve(
     from holdfast.web import app
 
     if importlib.util.find_spec("uvicorn") is None:
-        raise ConfigurationError("holdfast serve needs: pip install 'holdfast[web]' (uvicorn is missing)")
+        raise ConfigurationError("holdfast serve needs: pip install 'holdfast-jobs[web]' (uvicorn is missing)")
     import uvicorn
 
     from holdfast.store.wire.pools import first_look
@@ -65,7 +68,7 @@ def serve(
         timeout_graceful_shutdown=math.ceil(hf.settings.grace),
         **server_options(hf.settings),
     )
-    server = uvicorn.Server(config)
+    server = _server(config)
     sys.setswitchinterval(0.001)  # bounds how long threads that check large bodies delay the event loop
     with _listening(host, port, config.backlog) as listening:
         address, bound = listening.getsockname()[:2]
@@ -74,6 +77,32 @@ def serve(
         pages = {"dashboard": f"{root}/"} if hf.settings.dashboard else {}
         logs.event(log, logging.INFO, "serving", url=f"{root}/v1", **pages, tick=tick)
         server.run(sockets=[listening])
+
+
+def _server(config: uvicorn.Config) -> uvicorn.Server:
+    """Return a server, which reports to the service manager if one has started this process."""
+    import uvicorn
+
+    from holdfast.telemetry import systemd
+
+    notifier = systemd.notifier()
+    return uvicorn.Server(config) if notifier is None else _reporting(config, notifier)
+
+
+def _reporting(config: uvicorn.Config, notifier: Notifier) -> uvicorn.Server:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def on_tick(self, counter: int) -> bool:
+            notifier.ready()  # the first tick follows the start of the listener
+            notifier.alive(lambda: True)
+            return await super().on_tick(counter)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            notifier.stopping()
+            await super().shutdown(sockets)
+
+    return Server(config)
 
 
 def _check_rights(hf: Holdfast, tick: bool) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import render
 from holdfast.cli.options import AsJson, Common, Target
-from holdfast.cli.worker import AllQueues, Concurrency, Queues, prepared, run
+from holdfast.cli.worker import AllQueues, Concurrency, Queues, log, prepared, run
+from holdfast.errors import HoldfastError
+from holdfast.model.job import MOST_COUNTED
+from holdfast.telemetry import logs
 
 if TYPE_CHECKING:
+    from holdfast.client import Holdfast
     from holdfast.model.tick import Tick
 
 COUNTS = ("claimed", "processed", "succeeded", "failed", "throttled", "contention", "depth")
@@ -34,13 +40,29 @@ def tick(
 
     hf = prepared(target, {"queues": queues, "concurrency": concurrency, **common}, all_queues)
     done = run(TickWorker(hf, max_jobs, per_tenant).tick(handle_signals=True))
+    _warn_of_waiting_jobs(hf)
     if as_json:
         render.emit_json(done)
     else:
-        _show(done)
+        show(done)
 
 
-def _show(done: Tick) -> None:
+def _warn_of_waiting_jobs(hf: Holdfast) -> None:
+    """Warn of due jobs in queues that neither this tick nor a live worker serves. A failure to look is none."""
+    from holdfast.client.delivery import with_queues
+
+    served = with_queues(hf, hf.settings).queue_list
+    with hf, suppress(HoldfastError):
+        waiting = [each for each in hf.queues.unserved() if each["jobs"] and each["queue"] not in served]
+        if waiting:
+            found = ", ".join(
+                f"{each['queue']} ({render.plural(each['jobs'], 'job', MOST_COUNTED)})" for each in waiting
+            )
+            hint = "--queues NAMES or --all-queues"
+            logs.event(log, logging.WARNING, "jobs wait in queues not served", queues=found, hint=hint)
+
+
+def show(done: Tick) -> None:
     row: list[object] = [getattr(done, name) for name in COUNTS[:-1]]
     depth = f"~{done.depth:,}" if done.depth > EXACT else done.depth
     render.show_table([f"#{name}" for name in COUNTS], [[*row, depth]], empty="")

@@ -244,6 +244,6 @@ def _alive(worker: dict[str, Any]) -> bool:
 
 
 def _worker(worker: dict[str, Any]) -> dict[str, Any]:
-    state = ", stopping" if worker["stopping"] else "" if worker["alive"] else ", lost"
+    state = {"alive": "", "gone": ", lost"}.get(worker["state"], f", {worker['state']}")
     heartbeat = f"{render.duration(worker['heartbeat_age'])} ago{state}"
     return {"heartbeat": Text(heartbeat, "" if _alive(worker) else "yellow" if worker["alive"] else "red")}

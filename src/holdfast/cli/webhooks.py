@@ -13,7 +13,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Limit, Options, Since, Until, Yes, check_selection, moment, seconds
+from holdfast.cli.options import AsJson, Author, Limit, Options, Since, Until, Yes, check_selection, moment, seconds
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Redelivered
 
@@ -111,6 +111,7 @@ def add(
     dev: Annotated[bool, typer.Option("--dev", help=DEV)] = False,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
     secret_stdin: SecretStdin = False,
+    author: Author,
     as_json: AsJson = False,
 ) -> None:
     """Add an endpoint; its secret is shown once, now."""
@@ -123,6 +124,7 @@ def add(
         dev=dev,
         description=description,
         secret=_typed(secret_stdin),
+        **author,
     )
     if as_json:
         render.emit_json(asdict(made))
@@ -165,6 +167,7 @@ def update(
     timeout: Annotated[str | None, TIMEOUT] = None,
     dev: Annotated[bool | None, typer.Option("--dev/--no-dev", help=DEV)] = None,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people; '' for none.")] = None,
+    author: Author,
     as_json: AsJson = False,
 ) -> None:
     """Change an endpoint; options that are not given stay as they are."""
@@ -182,7 +185,7 @@ def update(
     change |= {} if description is None else {"description": description or None}
     if not change:
         raise UsageError("nothing to change; give an option such as --timeout 10s, see --help")
-    changed = hf.webhooks.update(endpoint, **change)
+    changed = hf.webhooks.update(endpoint, **change, **author)
     render.show_result(_without_secret(changed), f"changed endpoint {changed.id}", as_json=as_json)
 
 
@@ -195,10 +198,12 @@ def rotate(
         str, typer.Option("--keep-old", metavar="TIME", help="How long the previous secrets stay valid.")
     ] = "1d",
     secret_stdin: SecretStdin = False,
+    author: Author,
     as_json: AsJson = False,
 ) -> None:
     """Give an endpoint a new secret, shown once, now; the old one stays valid for a while."""
-    secret = hf.webhooks.rotate(endpoint, keep_old_for=seconds(keep_old, "--keep-old"), secret=_typed(secret_stdin))
+    keep = seconds(keep_old, "--keep-old")
+    secret = hf.webhooks.rotate(endpoint, keep_old_for=keep, secret=_typed(secret_stdin), **author)
     until = hf.webhooks.get(endpoint).old_secrets_until
     if as_json:
         render.emit_json({"id": endpoint, "secret": secret, "old_secrets_until": until})
@@ -322,30 +327,25 @@ def _report(results: Sequence[Redelivered], as_json: bool) -> None:
 
 
 @group.command(epilog="Example: holdfast webhooks enable 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")
-def enable(hf: Holdfast, endpoint: EndpointId) -> None:
+def enable(hf: Holdfast, endpoint: EndpointId, author: Author) -> None:
     """Enable deliveries to an endpoint, and close its breaker."""
-    hf.webhooks.enable(endpoint)
+    hf.webhooks.enable(endpoint, **author)
     render.echo(f"enabled endpoint {endpoint}")
 
 
 @group.command(epilog="Example: holdfast webhooks disable 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --reason 'moves'")
-def disable(
-    hf: Holdfast,
-    endpoint: EndpointId,
-    *,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
-) -> None:
+def disable(hf: Holdfast, endpoint: EndpointId, author: Author) -> None:
     """Disable deliveries to an endpoint; waiting ones fail when they are due."""
-    hf.webhooks.disable(endpoint, reason)
+    hf.webhooks.disable(endpoint, **author)
     render.echo(f"disabled endpoint {endpoint}")
 
 
 @group.command(epilog="Example: holdfast webhooks remove 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f --yes")
-def remove(hf: Holdfast, endpoint: EndpointId, *, yes: Yes = False) -> None:
+def remove(hf: Holdfast, endpoint: EndpointId, *, author: Author, yes: Yes = False) -> None:
     """Remove an endpoint and its secrets."""
     it = hf.webhooks.get(endpoint)
     render.confirm(f"remove endpoint {it.id} ({it.url})?", yes)
-    hf.webhooks.remove(it.id)
+    hf.webhooks.remove(it.id, **author)
     render.echo(f"removed endpoint {it.id}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,18 @@ from holdfast.model.why import Reason
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
+_REMEDIES = {  # commands by kind of reason; {name} is a fact of the reason, or the job's id
+    "paused": "holdfast resume {key}",
+    "concurrency": "holdfast limits set {key} --concurrency N",
+    "rate": "holdfast limits set {key} --rate N --per SECONDS",
+    "breaker": "holdfast limits reset {key}",
+    "later": "holdfast jobs reschedule {id} --to now",
+    "priority": "holdfast jobs prioritize {id} --to 0",
+    "no_worker": "holdfast worker MODULE:APP --queues {queue}",
+    "no_task": "holdfast worker MODULE:APP --queues {queue}",
+    "failed": "holdfast jobs retry {id}",
+    "dead": "holdfast jobs retry {id}",
+}
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*[+-]\d\d:\d\d$")
 
 
@@ -25,7 +38,8 @@ def why(hf: Holdfast, id_: Id, as_json: AsJson = False) -> None:
 
     A pause and who made it, a full limit and the jobs that hold it,
     a rate, an open breaker, no worker, a later start time, jobs before
-    it; or where it runs, or how it ended.
+    it; or where it runs, or how it ended. Each with the command that
+    removes it, where there is one.
     """
     found = hf.jobs.why(checked_id(id_))
     if as_json:
@@ -35,10 +49,21 @@ def why(hf: Holdfast, id_: Id, as_json: AsJson = False) -> None:
         render.show_wrapped(Text(render.printable(sentence)), first="", then="")
         for place, reason in enumerate(found.reasons, 1):
             _show(f"{place}. {reason.kind}", _short(reason, found.id), alone=len(found.reasons) == 1)
+            if command := remedy(reason, found.id):
+                render.show_wrapped(Text(render.printable(command)), first="   -> ", then=" " * 6)
         for note in found.notes:
             _show(f"   {note.kind}", note, alone=False)
     if found.status is None:
         raise typer.Exit(1)
+
+
+def remedy(reason: Reason, id_: str) -> str | None:
+    """Return the command that removes a reason, or None. An order runs one job at a time, whatever is set."""
+    facts = {**reason.facts, "id": id_}
+    if facts.get("key", "").startswith("order:") and reason.kind == "concurrency":
+        return None
+    command = _REMEDIES.get(reason.kind)
+    return None if command is None else command.format_map({name: shlex.quote(str(facts[name])) for name in facts})
 
 
 def _show(name: str, reason: Reason, *, alone: bool) -> None:
@@ -48,6 +73,8 @@ def _show(name: str, reason: Reason, *, alone: bool) -> None:
         whole = Text.assemble((name, "bold"), f"  {render.printable(reason.text)}")
         render.show_wrapped(whole, first="", then="   ")
     for fact, value in reason.facts.items():
+        if value is False:  # such as "more": the count is the whole
+            continue
         for line in _lines(value):
             label = Text(f"   {fact.replace('_', ' '):<16} ", "bright_black")
             render.show_wrapped(Text(line), first=label, then=" " * len(label))

@@ -33,7 +33,10 @@ Queues = Annotated[
     typer.Option(metavar="NAMES", help="Queues to serve, separated by commas. Default: default, channels', webhooks."),
 ]
 AllQueues = Annotated[
-    bool, typer.Option("--all-queues", help="Serve every queue of the application's tasks, and that of webhooks.")
+    bool,
+    typer.Option(
+        "--all-queues", help="Serve every queue of the application's tasks and schedules, and that of webhooks."
+    ),
 ]
 Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Jobs to run at once in each process.")]
 Grace = Annotated[float | None, typer.Option(metavar="SECONDS", help="How long running jobs may take to finish.")]
@@ -118,15 +121,17 @@ def prepared(target: str, given: Mapping[str, object], all_queues: bool, *, runs
     return hf
 
 
-def _task_queues(hf: Holdfast) -> list[str]:
-    return sorted({"default", *(task.queue for task in hf.registry.tasks.values())})
+def _queues_in_code(hf: Holdfast) -> list[str]:
+    """Return the queues of the application's tasks, and those that its schedules name."""
+    tasks, schedules = hf.registry.tasks.values(), hf.registry.schedules.values()
+    return sorted({"default", *(task.queue for task in tasks), *(each.job.queue for each in schedules)})
 
 
 def _every_queue(hf: Holdfast) -> list[str]:
-    """Return the queues of the application's tasks, and that of webhooks if it can deliver them."""
+    """Return the queues in the application's code, and that of webhooks if it can deliver them."""
     from holdfast.client.delivery import can_deliver
 
-    return sorted({*_task_queues(hf), *([QUEUE] if can_deliver() else [])})
+    return sorted({*_queues_in_code(hf), *([QUEUE] if can_deliver() else [])})
 
 
 def _warn_of_other_database(code: str, option: object, hf: Holdfast) -> None:
@@ -150,18 +155,18 @@ def _warn_of_unknown_queues(hf: Holdfast) -> None:
     """Warn of queues that neither the code nor the database knows: the worker would wait forever.
 
     The queues of other workers do not count, because they may have the same typo."""
-    known = [*_task_queues(hf), QUEUE]
+    known = [*_queues_in_code(hf), QUEUE]
     unknown = [name for name in hf.settings.queue_list if name not in known]
     if unknown:
-        names = sorted({*known, *_queues_in_database(hf.settings)})
+        names = sorted({*known, *queues_in_database(hf.settings)})
         for name in (each for each in unknown if each not in names):
             near = nearest(name, names)
-            hint = f"did you mean {near}?" if near else "no task uses it, and no job waits in it"
+            hint = f"did you mean {near}?" if near else "no task or schedule uses it, and no job waits in it"
             logs.event(log, logging.WARNING, "queue unknown", queue=name, hint=hint)
 
 
-def _queues_in_database(settings: Settings) -> list[str]:
-    """Return the queues of the database's tasks and jobs, or none if it is not reachable within PATIENCE."""
+def queues_in_database(settings: Settings) -> list[str]:
+    """Return the queues of the database's tasks, schedules and jobs, or none if it is not reachable within PATIENCE."""
     from holdfast.client import Holdfast
     from holdfast.client.database import Database
 
@@ -175,12 +180,12 @@ def _queues_in_database(settings: Settings) -> list[str]:
 
 
 def _warn_of_unserved(hf: Holdfast) -> None:
-    """Warn of task queues that this worker does not serve: it would look idle and healthy."""
+    """Warn of queues in the code that this worker does not serve: it would look idle and healthy."""
     from holdfast.client.delivery import with_queues
 
     if not hf.registry.tasks.keys() - {TASK}:
         logs.event(log, logging.WARNING, "no tasks are registered", hint="import the modules that define them")
-    elsewhere = sorted(set(_task_queues(hf)) - {"default", *with_queues(hf, hf.settings).queue_list})
+    elsewhere = sorted(set(_queues_in_code(hf)) - {"default", *with_queues(hf, hf.settings).queue_list})
     if elsewhere:
         logs.event(
             log,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from holdfast.client import restore
 from holdfast.client.operation import Noun, Steps, operation, sleep
 from holdfast.errors import UnknownAction
 from holdfast.model import payload
@@ -120,6 +121,7 @@ class Actions(Noun):
             yield sleep(min(rest, LONGEST_REST))
 
     join, ajoin = operation(_join)
+    after_restore, aafter_restore = restore.after_restore, restore.aafter_restore
 
 
 def _params(priority: int | None, queue: str | None, run_at: datetime | None) -> dict[str, Any]:

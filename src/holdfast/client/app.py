@@ -16,7 +16,7 @@ from holdfast.client.database import Database
 from holdfast.client.dead import DeadLetters
 from holdfast.client.jobs import Jobs
 from holdfast.client.limits import Limits
-from holdfast.client.operation import Step, Steps, operation
+from holdfast.client.operation import Step, Steps, Within, operation
 from holdfast.client.outbox import Outbox
 from holdfast.client.queues import Queues
 from holdfast.client.registry import Registry
@@ -28,6 +28,7 @@ from holdfast.model import outbox as messages
 from holdfast.model import retry as retries
 from holdfast.model.context import Context
 from holdfast.model.limit import Limit
+from holdfast.model.payload import check_limits, check_text, encode
 from holdfast.model.resource import Resource
 from holdfast.model.retry import Retry
 from holdfast.model.tick import Tick
@@ -263,11 +264,28 @@ class Holdfast:
         """
         return Batch(self, name, tenant=tenant, on_done=on_done, conn=conn)
 
-    def migrate(self) -> Migrated:
-        """Create or update the schema."""
+    def migrate(self, to: int | None = None) -> Migrated:
+        """Create the schema, or bring it to a version: by default to that of this release."""
         from holdfast.store.migrate import migrate
 
-        return migrate(self.settings)
+        return migrate(self.settings, to)
+
+    def _signal(
+        self, name: str, value: Any = None, *, tenant: str | None = None, keep: float | None = None, conn: Any = None
+    ) -> Steps[bool]:
+        """Give a signal its value, for the jobs of the tenant that wait for it in ctx.wait_for(), now or within `keep`
+        seconds (30 days). Return False if it has a value already, which stays. With conn= it counts when that
+        transaction commits."""
+        check_text(name, "a signal's name", 200)
+        if tenant is not None:
+            check_text(tenant, "a tenant", 200)
+        what, limits = f"the value of signal {name!r}", self.settings
+        data = encode(value, what)
+        check_limits(data, what, limits.max_result, limits.max_depth, "HOLDFAST_MAX_RESULT")
+        first: bool = yield Within(self.database.calls.steps.signal(name, data, tenant, keep), conn)
+        return first
+
+    signal, asignal = operation(_signal)
 
     def _tick(self, /, max_jobs: int = 200, per_tenant: int = 25, **settings: Any) -> Steps[Tick]:
         """Run one bounded pass: claim at most max_jobs jobs, and per_tenant of one tenant, run them and wait until they

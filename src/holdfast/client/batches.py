@@ -28,18 +28,21 @@ class Batches(Noun):
 
     list, alist = operation(_list)
 
-    def _cancel(self, batch_id: str) -> Steps[int]:
-        """Cancel waiting jobs of a batch and request running ones to stop, in small steps. Return their number."""
-        call, jobs = self._calls.batches.cancel(parse_id(batch_id)), 0
+    def _cancel(self, batch_id: str, *, by: str | None = None, reason: str | None = None) -> Steps[int]:
+        """Cancel waiting jobs of a batch and request running ones to stop, in small steps. Return their number. With by
+        or reason, it is kept in the log of actions."""
+        call, jobs = self._calls.batches.cancel(parse_id(batch_id), by=by, reason=reason), 0
         while some := (yield call):
             jobs += some
         return jobs
 
     cancel, acancel = operation(_cancel)
 
-    def _cancel_in_steps(self, batch_id: str) -> Generator[Call[int] | Items[int], Any, None]:
+    def _cancel_in_steps(
+        self, batch_id: str, *, by: str | None = None, reason: str | None = None
+    ) -> Generator[Call[int] | Items[int], Any, None]:
         """Cancel as cancel() does, as you iterate over the number of jobs of each step."""
-        call = self._calls.batches.cancel(parse_id(batch_id))
+        call = self._calls.batches.cancel(parse_id(batch_id), by=by, reason=reason)
         while some := (yield call):
             yield Items([some])
 

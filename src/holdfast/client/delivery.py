@@ -71,7 +71,7 @@ def _without_webhooks(hf: Holdfast, settings: Settings) -> Settings:
         return settings
     if settings.queue_list == [QUEUE]:
         raise ConfigurationError(
-            "the only queue is webhooks, which cannot be delivered here: pip install 'holdfast[webhooks]'"
+            "the only queue is webhooks, which cannot be delivered here: pip install 'holdfast-jobs[webhooks]'"
         )
     return settings.with_(queues=[name for name in settings.queue_list if name != QUEUE])
 
@@ -114,7 +114,7 @@ def _deliverer(hf: Holdfast) -> Deliverer:
         return await hf.database.async_pool.run(calls.read_body(body_id, tenant))
 
     async def shut(endpoint: str, reason: str, url: str) -> bool:
-        return await hf.database.async_pool.run(calls.disable(endpoint, reason, url))
+        return await hf.database.async_pool.run(calls.disable(endpoint, reason, url=url))
 
     return Deliverer(read, read_body, shut)
 

@@ -14,6 +14,7 @@ from holdfast.errors import UsageError
 from holdfast.model import payload as payloads
 from holdfast.model.failure import AttemptLog, FailedAttempt
 from holdfast.model.job import JobInfo, NewJob, PublicJob, ids, parse_id
+from holdfast.model.step import Relatives, StepInfo
 from holdfast.model.why import Why
 from holdfast.store.call import Call
 from holdfast.store.jobs import Accepted, Filter
@@ -142,6 +143,40 @@ class Jobs(Noun):
         return outcome
 
     edit, aedit = operation(_edit)
+
+    def _steps(self, job_id: str) -> Call[builtins.list[StepInfo]]:
+        """Return the durable steps of a job, in order."""
+        return self._calls.steps.list(parse_id(job_id))
+
+    steps, asteps = operation(_steps)
+
+    def _relatives(self, job_id: str) -> Call[Relatives]:
+        """Return the parent and the children of a job, and the jobs that it follows or that follow it."""
+        return self._calls.steps.relatives(parse_id(job_id))
+
+    relatives, arelatives = operation(_relatives)
+
+    def _compensate(self, job_id: str, *, by: str | None = None, reason: str | None = None) -> Call[int]:
+        """Undo the finished steps of a job that has ended, the last first, in jobs of their own. Return their
+        number."""
+        return self._calls.steps.compensate(parse_id(job_id), by, reason)
+
+    compensate, acompensate = operation(_compensate)
+
+    def _rerun(
+        self, job_id: str, *, from_step: str | None = None, by: str | None = None, reason: str | None = None
+    ) -> Steps[bool]:
+        """Queue a job that has ended again, with fresh attempts. With from_step, that step and all that began after it
+        run anew; earlier results stay. Return False if a newer job holds its dedupe key."""
+        info: JobInfo | None = yield self._calls.jobs.get(id_ := parse_id(job_id))
+        task = None if info is None else self._hf.registry.tasks.get(info.task)
+        keys = None
+        if info is not None and task is not None:
+            keys = task.keys(payloads.encode(info.payload, "the payload"), info.tenant, info.queue)
+        found: str | None = yield self._calls.steps.rerun(id_, from_step, keys, by, reason)
+        return found is not None
+
+    rerun, arerun = operation(_rerun)
 
     def _search(
         self,

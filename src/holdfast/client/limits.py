@@ -6,17 +6,14 @@ import builtins
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from types import EllipsisType
+from typing import Unpack
 
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import UsageError, nearest
 from holdfast.model import check
-from holdfast.model.limit import LimitInfo
+from holdfast.model.limit import BreakerEvent, LimitInfo, LimitNumbers
 from holdfast.store.call import Call, Row
 from holdfast.store.limits import LimitCalls
-
-Amount = float | None | EllipsisType
-Whole = int | None | EllipsisType
 
 
 class Limits(Noun):
@@ -34,6 +31,20 @@ class Limits(Noun):
         return self.calls.list(prefix, busy=busy, limit=limit, busiest_first=busiest_first)
 
     list, alist = operation(_list)
+
+    def _get(self, key: str) -> Steps[LimitInfo | None]:
+        """Return a key that has a limit, was paused or was claimed under; otherwise None."""
+        found: Sequence[LimitInfo] = yield self.calls.read([key])
+        return found[0] if found else None
+
+    get, aget = operation(_get)
+
+    def _breaker_history(self, key: str, *, limit: int = 50) -> Call[builtins.list[BreakerEvent]]:
+        """Return when the breaker of a key opened, opened again and closed, newest first; the last 50 are kept, for 30
+        days."""
+        return self.calls.breaker_history(key, limit)
+
+    breaker_history, abreaker_history = operation(_breaker_history)
 
     def _rules(self) -> Call[builtins.list[Row]]:
         """Return the limits that code declares, by key template, with operators' overrides."""
@@ -88,36 +99,14 @@ class Limits(Noun):
         return None if near is None else endings[near]
 
     def _set(
-        self,
-        key: str,
-        *,
-        concurrency: Whole = ...,
-        rate: Amount = ...,
-        per: Amount = ...,
-        burst: Amount = ...,
-        breaker_after: Whole = ...,
-        breaker_pause: Amount = ...,
-        breaker_cap: Amount = ...,
-        weight: Amount = ...,
-        by: str | None = None,
-        reason: str | None = None,
+        self, key: str, *, by: str | None = None, reason: str | None = None, **numbers: Unpack[LimitNumbers]
     ) -> Call[int]:
         """Change the limit of a key, or with a template ("domain:{domain}") of all its keys; at once, until it is
-        cleared. None restores the value of the code; omitted values stay. Return the number of keys it applies to."""
-        given = {
-            "concurrency": concurrency,
-            "rate": rate,
-            "per": per,
-            "burst": burst,
-            "breaker_after": breaker_after,
-            "breaker_pause": breaker_pause,
-            "breaker_cap": breaker_cap,
-            "weight": weight,
-        }
-        change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
-        if not change:
+        cleared. Numbers are concurrency, rate, per, burst, breaker_after, breaker_pause, breaker_cap and weight: None
+        restores the value of the code; omitted ones stay. Return the number of keys it applies to."""
+        if not numbers:
             raise UsageError(f"nothing to change; give a value, as in limits.set({key!r}, concurrency=4)")
-        return self.calls.set(key, change, by, reason)
+        return self.calls.set(key, numbers, by, reason)
 
     set, aset = operation(_set)
 

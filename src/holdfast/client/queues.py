@@ -24,7 +24,7 @@ class Queues(Noun):
     list, alist = operation(_list)
 
     def _names(self, *, of_workers: bool = True) -> Call[builtins.list[str]]:
-        """Return the names of the queues that have jobs or a task; with of_workers, also those that workers serve."""
+        """Return the queues that have jobs, a task or a schedule; with of_workers, also those that workers serve."""
         return self._calls.queues.names(of_workers=of_workers)
 
     names, anames = operation(_names)
@@ -51,6 +51,12 @@ class Queues(Noun):
         return self._calls.queues.left(queue, since)
 
     left, aleft = operation(_left)
+
+    def _unserved(self) -> Call[builtins.list[Row]]:
+        """Return queues that no live worker serves, each with its due jobs, counted up to 10,001."""
+        return self._calls.queues.unserved()
+
+    unserved, aunserved = operation(_unserved)
 
     def _some_left(self, queue: str, since: datetime, *, limit: int) -> Call[builtins.list[str]]:
         """Return the ids of some of those jobs, waiting ones first."""

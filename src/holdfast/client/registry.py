@@ -30,6 +30,7 @@ class Registry:
         self.around_enqueue = Around()
         self.around_attempt = Around(may_swallow=True)
         self.on_failure: list[Callable[[Failure], None]] = []  # called for every failed attempt, on the worker's loop
+        self.meters: list[Any] = []  # of OpenTelemetry, set by telemetry.meters.measure
         self.webhook_retry: Retry | None = None  # set by hf.webhooks.retry
         self._limits: dict[str, tuple[str, Limit]] = {}  # by pattern: the first task that declared it
 

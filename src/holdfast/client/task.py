@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args
 
+from holdfast.client.children import ChildBatch
 from holdfast.client.handle import Handle, Handles
 from holdfast.client.operation import Step, Steps, Within, operation
 from holdfast.errors import ConfigurationError, UsageError
@@ -20,7 +21,8 @@ from holdfast.model.limit import Limit, Limits
 from holdfast.model.outbox import PREFIX
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import Cron, Schedule
-from holdfast.model.signature import Signature
+from holdfast.model.signature import ResultType, Signature
+from holdfast.model.step import FOLLOWS
 from holdfast.settings import can_be_served
 from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call
@@ -76,8 +78,10 @@ class Options:
     dedupe: str | Dedupe | None = None
     on_conflict: str | None = None
     deadline: float | None = None
-    batch: Batch | str | None = None
+    batch: Batch | ChildBatch | str | None = None
     id: str | None = None
+    after: Sequence[Handle[Any] | str] | None = None
+    on_failure: str | None = None
     conn: Any = None
 
     def __post_init__(self) -> None:
@@ -105,6 +109,15 @@ class Options:
             payload.check_text(self.dedupe, "a dedupe key", 100_000)
         if self.priority is not None:
             check.priority(self.priority)
+        self._check_after()
+
+    def _check_after(self) -> None:
+        if self.on_failure not in (None, *FOLLOWS):
+            raise UsageError(f"on_failure is 'cancel', 'skip' or 'run', got {self.on_failure!r}")
+        if self.on_failure is not None and self.after is None:
+            raise UsageError("on_failure goes with after=[...], the jobs whose failure it is about")
+        if self.after is not None and (self.delay is not None or self.run_at is not None):
+            raise UsageError("a job starts after other jobs, or at a time: give after, or delay or run_at, not both")
 
 
 class Enqueuer(Generic[P, R]):
@@ -128,16 +141,19 @@ class Enqueuer(Generic[P, R]):
         dedupe: str | Dedupe | None = None,
         on_conflict: str | None = None,
         deadline: float | None = None,
-        batch: Batch | str | None = None,
+        batch: Batch | ChildBatch | str | None = None,
         id: str | None = None,
+        after: Sequence[Handle[Any] | str] | None = None,
+        on_failure: Literal["cancel", "skip", "run"] | None = None,
         conn: Any = None,
     ) -> Enqueuer[P, R]:
         """Return the same task with these options on top of those already set.
 
         dedupe is the caller's key, or a Dedupe to derive the key from the arguments. deadline: if no attempt starts
         within so many seconds, the job is canceled. batch is one made by hf.batch(), or the id of one that has not
-        ended. With conn= (a connection or session of psycopg, asyncpg, SQLAlchemy or Django) the job is enqueued in
-        its transaction: a rollback undoes the enqueue.
+        ended. after: the job starts when these jobs have ended; if one of them does not succeed, it is canceled, or
+        by on_failure skipped (its own followers go on) or run. With conn= (a connection or session of psycopg, asyncpg,
+        SQLAlchemy or Django) the job is enqueued in its transaction: a rollback undoes the enqueue.
         """
         given = {k: v for k, v in locals().items() if k not in ("self",) and v is not None}
         return Enqueuer(self._hf, self._task, replace(self._options, **given))
@@ -156,6 +172,10 @@ class Enqueuer(Generic[P, R]):
     enqueue_job, aenqueue_job = operation(_enqueue_job)
 
     def _insert(self, job: NewJob) -> Steps[Handle[R]]:
+        if (children := self._children) is not None:
+            self._check_headers(job)
+            children.add([job])
+            return Handle(job.id, "created", self._hf, self._task.signature)
         accepted: Accepted = yield Within(self._call(job), self._conn)
         return Handle(accepted.id, accepted.outcome, self._hf, self._task.signature)
 
@@ -172,6 +192,10 @@ class Enqueuer(Generic[P, R]):
     def _insert_many(self, bulk: Bulk) -> Steps[Handles[R]]:
         database, conn = self._hf.database, self._conn
         self._check_headers(bulk.like)
+        if (children := self._children) is not None:
+            jobs = self._keyed(bulk)
+            children.add(jobs)
+            return Handles([each.id for each in jobs], None, self._hf, self._task.signature)
         if bulk.like.plain:
             yield Step(lambda: database.sync_pool.copy(bulk, conn), lambda: database.async_pool.copy(bulk, conn))
             return Handles(bulk.ids, None, self._hf, self._task.signature)
@@ -201,7 +225,17 @@ class Enqueuer(Generic[P, R]):
     @property
     def _conn(self) -> Any:
         batch = self._options.batch
-        return self._options.conn if batch is None or isinstance(batch, str) else self._options.conn or batch.conn
+        return (
+            self._options.conn
+            if batch is None or isinstance(batch, str | ChildBatch)
+            else self._options.conn or batch.conn
+        )
+
+    @property
+    def _children(self) -> ChildBatch | None:
+        """Return the batch of ctx.batch() that collects this job, if it is for one."""
+        batch = self._options.batch
+        return batch if isinstance(batch, ChildBatch) else None
 
     @property
     def _dedupe(self) -> Dedupe:
@@ -221,6 +255,25 @@ class Enqueuer(Generic[P, R]):
         """The job of a payload that check_payload() returned, not yet enqueued."""
         given = self._options.id
         return self._limited(self._job(parse_id(given) if given else ids.make(), data))
+
+    def job_of(self, data: bytes) -> NewJob:
+        """Return the job of a payload that is not checked."""
+        return self._job(ids.make(), data)
+
+    @property
+    def tenant(self) -> str | None:
+        """Return the tenant that `using()` has set."""
+        return self._options.tenant
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """Return the names of the handler's arguments."""
+        return self._task.signature.names
+
+    @property
+    def result_type(self) -> ResultType:
+        """Return the type of the handler's result."""
+        return self._task.signature.result
 
     def _limited(self, job: NewJob) -> NewJob:
         if self._task.limits is not None:
@@ -266,6 +319,9 @@ class Enqueuer(Generic[P, R]):
             None if options.retry is None else options.retry.as_json(),
         )
         job.deadline = options.deadline
+        if options.after is not None:
+            job.after = tuple(parse_id(each if isinstance(each, str) else each.id) for each in options.after)
+            job.on_failure = options.on_failure
         if (batch := options.batch) is not None:
             job.batch = _batch_id(batch)
             if job.tenant is None and not isinstance(batch, str):

@@ -76,14 +76,17 @@ class Webhooks(Noun):
         dev: bool = False,
         secret: str | None = None,
         description: str | None = None,
+        by: str | None = None,
+        reason: str | None = None,
     ) -> Steps[Endpoint]:
         """Create an endpoint. Only the returned value has its `secret`, which is generated if not given.
 
         It receives its tenant's events (without a tenant, events that have none) of the given types: "order.paid", or
         "order.*" for all with this prefix; None is all. prefix is that of the headers, `X-<prefix>-Signature`; timeout
-        is seconds for a whole delivery. dev allows http and private addresses, for development.
+        is seconds for a whole delivery. dev allows http and private addresses, for development. As with every change of
+        an endpoint, by and reason are for the log of actions.
         """
-        id_, secret, call = self.adding(url, tenant, events, prefix, timeout, dev, secret, description)
+        id_, secret, call = self.adding(url, tenant, events, prefix, timeout, dev, secret, description, by, reason)
         yield call
         return replace((yield from self._get(id_)), secret=secret)
 
@@ -99,6 +102,8 @@ class Webhooks(Noun):
         dev: bool,
         secret: str | None,
         description: str | None,
+        by: str | None,
+        reason: str | None,
     ) -> tuple[str, str, Call[bool]]:
         # Returns a new endpoint's id and secret, and the call that creates it, for the service's transactions.
         secret = _checked_secret(secret)
@@ -113,6 +118,8 @@ class Webhooks(Noun):
             timeout=timeout,
             dev=dev,
             description=description,
+            by=by,
+            reason=reason,
         )
         return id_, secret, call
 
@@ -133,6 +140,8 @@ class Webhooks(Noun):
         timeout: float | EllipsisType = ...,
         dev: bool | EllipsisType = ...,
         description: str | EllipsisType | None = ...,
+        by: str | None = None,
+        reason: str | None = None,
     ) -> Steps[Endpoint]:
         """Change an endpoint; fields that are not given stay. Waiting deliveries use the new values."""
         given = {
@@ -153,43 +162,53 @@ class Webhooks(Noun):
         if "url" in change or "dev" in change:
             now = yield from self._get(endpoint_id)
             change["url"] = check_url(change.get("url", now.url), change.get("dev", now.dev), self._rule).url
-        _found(endpoint_id, (yield self.calls.change(parse_id(endpoint_id), change)))
+        _found(endpoint_id, (yield self.calls.change(parse_id(endpoint_id), change, by, reason)))
         return (yield from self._get(endpoint_id))
 
     update, aupdate = operation(_update)
 
-    def _rotate(self, endpoint_id: str, *, keep_old_for: float = 86_400, secret: str | None = None) -> Steps[str]:
+    def _rotate(
+        self,
+        endpoint_id: str,
+        *,
+        keep_old_for: float = 86_400,
+        secret: str | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Steps[str]:
         """Give an endpoint a new secret and return it. For keep_old_for seconds deliveries are signed with the old
         ones too, so that the receiver may use either."""
-        secret, call = self.rotating(endpoint_id, keep_old_for, secret)
+        secret, call = self.rotating(endpoint_id, keep_old_for, secret, by=by, reason=reason)
         _found(endpoint_id, (yield call))
         return secret
 
     rotate, arotate = operation(_rotate)
 
-    def rotating(self, endpoint_id: str, keep_old_for: float, secret: str | None = None) -> tuple[str, Call[bool]]:
+    def rotating(
+        self, endpoint_id: str, keep_old_for: float, secret: str | None = None, *, by: str | None, reason: str | None
+    ) -> tuple[str, Call[bool]]:
         # Returns a new secret, and the call that gives it to an endpoint.
         check.seconds(keep_old_for, "keep_old_for")
         secret = _checked_secret(secret)
         sealed = seal(secret, self._hf.settings.secret_keys)
-        return secret, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for)
+        return secret, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for, by, reason)
 
-    def _disable(self, endpoint_id: str, reason: str | None = None) -> Steps[None]:
+    def _disable(self, endpoint_id: str, reason: str | None = None, *, by: str | None = None) -> Steps[None]:
         """Disable deliveries to an endpoint; waiting ones fail when they are due."""
-        if not (yield self.calls.disable(parse_id(endpoint_id), reason)):
+        if not (yield self.calls.disable(parse_id(endpoint_id), reason, by=by)):
             yield from self._get(endpoint_id)  # raises if there is none; otherwise it was disabled before
 
     disable, adisable = operation(_disable)
 
-    def _enable(self, endpoint_id: str) -> Steps[None]:
+    def _enable(self, endpoint_id: str, *, by: str | None = None, reason: str | None = None) -> Steps[None]:
         """Enable deliveries to an endpoint, and close its breaker."""
-        _found(endpoint_id, (yield self.calls.enable(parse_id(endpoint_id))))
+        _found(endpoint_id, (yield self.calls.enable(parse_id(endpoint_id), by, reason)))
 
     enable, aenable = operation(_enable)
 
-    def _remove(self, endpoint_id: str) -> Steps[None]:
+    def _remove(self, endpoint_id: str, *, by: str | None = None, reason: str | None = None) -> Steps[None]:
         """Remove an endpoint and its secrets; waiting deliveries fail when they are due."""
-        _found(endpoint_id, (yield self.calls.remove(parse_id(endpoint_id))))
+        _found(endpoint_id, (yield self.calls.remove(parse_id(endpoint_id), by, reason)))
 
     remove, aremove = operation(_remove)
 

@@ -69,7 +69,7 @@ def _box(keys: str) -> MultiFernet | None:
         from cryptography.fernet import Fernet, MultiFernet
     except ImportError:
         raise ConfigurationError(
-            "secret_keys is set, but the library cryptography is missing: pip install 'holdfast[webhooks]'"
+            "secret_keys is set, but the library cryptography is missing: pip install 'holdfast-jobs[webhooks]'"
         ) from None
     boxes = []
     for place, key in enumerate(listed, start=1):

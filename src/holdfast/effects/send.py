@@ -120,7 +120,7 @@ class Sender:
     def __init__(
         self, *, rule: Rule = refusal, lookup: Lookup | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
-        self._rule = rule
+        self.rule = rule
         self._lookup = lookup or Names().lookup
         self._tls = tls
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
@@ -144,7 +144,7 @@ class Sender:
     ) -> Answer:
         """Return the response if its status is 2xx, or raise DeliveryError."""
         try:
-            exchange = _Exchange(check_url(url, dev, self._rule))
+            exchange = _Exchange(check_url(url, dev, self.rule))
         except UsageError as error:
             raise DeliveryError("ADDRESS_REFUSED", str(error)) from None
         try:
@@ -181,7 +181,7 @@ class Sender:
 
     def _open(self, dev: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            resolver=CheckedResolver(self._lookup, self._rule, dev),
+            resolver=CheckedResolver(self._lookup, self.rule, dev),
             socket_factory=lambda info: self._socket(info, dev),
             ttl_dns_cache=_DNS_TTL,
             keepalive_timeout=_KEEPALIVE,
@@ -206,7 +206,7 @@ class Sender:
         family, kind, protocol, _, peer = info
         exchange = _exchange.get()
         exchange.dialled = True
-        check_address(exchange.target.host, ipaddress.ip_address(peer[0]), dev, self._rule)
+        check_address(exchange.target.host, ipaddress.ip_address(peer[0]), dev, self.rule)
         sock = socket.socket(family, kind, protocol)
         # Each read is parsed at once, so a small receive buffer limits the cost of a flood.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MOST_BODY)

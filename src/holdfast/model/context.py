@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.errors import UsageError
 from holdfast.model.outcome import WANTED_CANCELED, Cancel
+from holdfast.model.step import Runner, StepOptions
 
 if TYPE_CHECKING:
+    from holdfast.client import Enqueuer
+    from holdfast.client.children import ChildBatch, Gathered
     from holdfast.model.outbox import Address, Emitted
+    from holdfast.model.retry import Retry
     from holdfast.store.wire.transaction import Transaction
 
 _log = logging.getLogger("holdfast.job")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Link:
@@ -45,6 +51,15 @@ class Link:
         """Emit a message in the open async transaction."""
         raise UsageError("ctx.aemit() needs a job that a worker runs; this context was made by hand")
 
+    def durable(self, operation: str, *args: Any) -> Any:
+        """Do what the method of that name of the context says."""
+        raise UsageError(f"ctx.{operation}() needs a job that a worker runs; this context was made by hand")
+
+    @property
+    def step_key(self) -> str:
+        """Return the key of the running step."""
+        raise UsageError("ctx.step_key needs a job that a worker runs; this context was made by hand")
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -58,7 +73,7 @@ class Context:
     attempt: int = 1
     max_attempts: int = 1
     token: int = 0
-    batch: str | None = None
+    batch_id: str | None = None
     headers: Mapping[str, Any] | None = None
     link: Link = field(default_factory=Link, repr=False, compare=False)
 
@@ -103,6 +118,89 @@ class Context:
     async def aemit(self, channel: Address | str, payload: Any, *, key: str, order: str | None = None) -> Emitted:
         """Add a message to the outbox, like emit(), in `async with ctx.transaction()`."""
         return await self.link.aemit(channel, payload, key, order)
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        /,
+        *args: Any,
+        undo: Enqueuer[Any, Any] | None = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        runner: Runner | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        undo: Enqueuer[Any, Any] | None = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        runner: Runner | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, R]: ...
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        undo: Enqueuer[Any, Any] | None = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        runner: Runner | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call the function once and store its result under the name; later runs of the job return the stored result.
+
+        In an async handler it is awaited; in others it returns the result. undo is a task: if the job does not succeed,
+        the undo of its steps run as jobs, the last step's first, each with the step's result as its first argument.
+        retry: tries within this run. A `ctx.transaction()` in the function commits the step with the function's rows.
+        """
+        options = StepOptions(undo=undo, retry=retry, timeout=timeout, runner=runner)
+        return self.link.durable("step", name, function, args, kwargs, options)
+
+    @property
+    def step_key(self) -> str:
+        """Return a key that is the same each time this step runs, for the other side of a call: it may have been called
+        before. It is read by the step's function."""
+        return self.link.step_key
+
+    def sleep(
+        self, name: str, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> Coroutine[Any, Any, None]:
+        """Wait without a slot and without an attempt. The handler ends here, and runs again when the time is over."""
+        total = seconds + 60 * minutes + 3600 * hours + 86400 * days
+        return self.link.durable("sleep", name, total)  # type: ignore[no-any-return]
+
+    @overload
+    def wait_for(self, name: str, *, timeout: float | None = None, type: type[T]) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def wait_for(self, name: str, *, timeout: float | None = None) -> Coroutine[Any, Any, Any]: ...
+    def wait_for(self, name: str, *, timeout: float | None = None, type: Any = Any) -> Coroutine[Any, Any, Any]:
+        """Wait for a signal of the job's tenant (hf.signal), and return its value. Raise TimeoutError if it has not
+        come after `timeout` seconds."""
+        return self.link.durable("wait_for", name, timeout, type)  # type: ignore[no-any-return]
+
+    def batch(self, name: str) -> ChildBatch:
+        """Return a batch of children: `async with ctx.batch("labels") as labels:` and `task.using(batch=labels)`. They
+        are enqueued together when the block ends, once however often the job runs."""
+        return self.link.durable("batch", name)  # type: ignore[no-any-return]
+
+    def gather(self, batch: ChildBatch, *, failures: float = 0.0) -> Coroutine[Any, Any, Gathered]:
+        """Wait for all children of a batch, and return their counts and results. Raise GatherFailed if a larger share
+        of them than `failures` did not succeed."""
+        return self.link.durable("gather", batch, failures)  # type: ignore[no-any-return]
+
+    def call(self, name: str, task: Enqueuer[..., R], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
+        """Enqueue a child job once, wait for it, and return its result. Raise ChildFailed if it does not succeed."""
+        return self.link.durable("call", name, task, args, kwargs)  # type: ignore[no-any-return]
 
     @property
     def log(self) -> JobLog:

@@ -24,6 +24,7 @@ class Status(enum.StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     RETRYING = "retrying"
+    WAITING = "waiting"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     DEAD = "dead"
@@ -62,6 +63,8 @@ class JobInfo:
     batch: str | None
     deadline: datetime | None
     progress: dict[str, Any] | None
+    waits_for: str | None = None
+    """What a waiting job waits for: "sleep NAME", "signal NAME", "batch NAME", "call NAME" or "after"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class PublicJob:
     progress: dict[str, Any] | None
     discarded: bool
     """Whether the job failed or is dead, and was discarded by an operator."""
+    waits_for: str | None = None
+    """What a waiting job waits for: "sleep NAME", "signal NAME", "batch NAME", "call NAME" or "after"."""
 
     @property
     def ended(self) -> bool:
@@ -194,6 +199,8 @@ class NewJob:
     batch: str | None = None
     headers: dict[str, Any] | None = None
     keys: tuple[str, ...] | None = None
+    after: tuple[str, ...] | None = None
+    on_failure: str | None = None
 
     @property
     def lane(self) -> int:
@@ -205,7 +212,7 @@ class NewJob:
         """Return whether live can take the job directly: due at once, without a dedupe key or a deadline."""
         return (
             self.dedupe_key is None and self.delay is None and self.run_at is None and self.deadline is None
-            and self.max_attempts is not None
+            and self.max_attempts is not None and self.after is None
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from string import Formatter
-from typing import Any
+from typing import Any, TypedDict
 
 from holdfast.errors import ConfigurationError, UsageError
 from holdfast.model import payload
@@ -315,6 +315,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+class LimitNumbers(TypedDict, total=False):
+    """The numbers of a limit that operators may change. None restores the value of the code."""
+
+    concurrency: int | None
+    rate: float | None
+    per: float | None
+    burst: float | None
+    breaker_after: int | None
+    breaker_pause: float | None
+    breaker_cap: float | None
+    weight: float | None
+
+
+NUMBERS = tuple(LimitNumbers.__annotations__)
+
+
 @dataclass(frozen=True, slots=True)
 class LimitInfo:
     """One row of the `limit_use` view: a key, its effective limits and their use.
@@ -353,3 +369,17 @@ class LimitInfo:
     override: dict[str, Any]
     changed_by: str | None
     changed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerEvent:
+    """What a key's breaker did. event: "opened" after failures in a row, "reopened" when its probe failed, "closed"
+    when the probe succeeded, "reset" by an operator. seconds: how long it had been open then."""
+
+    event: str
+    at: datetime
+    failures: int
+    open_until: datetime | None
+    seconds: float | None
+    by: str | None
+    reason: str | None

@@ -17,6 +17,9 @@ from holdfast.model.failure import top_frame
 if TYPE_CHECKING:
     from holdfast.model.job import Job
 
+PARKED = "parked"
+"""The job waits for its sleep, signal or children, and then runs again; the attempt does not count."""
+
 SETTLED = "settled"
 """The job was finished inside its handler's own transaction. This outcome is never sent to SQL."""
 
@@ -39,6 +42,7 @@ class Outcome(msgspec.Struct, omit_defaults=True, gc=False):
     error: dict[str, Any] | None = None
     delay: float | None = None
     counts: list[str] | None = None  # keys whose breakers count this failure; None means all keys of the job
+    wait: dict[str, Any] | None = None  # what a parked job waits for
 
 
 def ending_of(job: Job, outcome: Outcome | None) -> str:

@@ -105,7 +105,7 @@ class ScheduleInfo:
 
     next_at: the time from which to look for the next slot, and that slot itself once the leader has computed it.
     last_at: the slot fired last. problem: why the leader could not fire it. live: whether a live worker has its task.
-    now: the database's time.
+    served: whether a live worker serves its queue. now: the database's time.
     """
 
     name: str
@@ -122,7 +122,13 @@ class ScheduleInfo:
     problem: str | None
     registered_at: datetime
     live: bool
+    served: bool
     now: datetime
+
+    @property
+    def queue(self) -> str:
+        """Return the queue of its jobs."""
+        return str(self.options.get("queue") or "default")
 
     @property
     def overdue(self) -> float:

@@ -31,7 +31,7 @@ class Signature:
 
     def __init__(self, name: str, handler: Callable[..., Any]) -> None:
         self.name = name
-        hints = _hints(name, handler)
+        hints = hints_of(name, handler)
         parameters = list(inspect.signature(handler).parameters.values())
         self.context_name = next((p.name for p in parameters if hints.get(p.name) is Context), None)
         self.resources = {p.name: p.default for p in parameters if isinstance(p.default, Resource)}
@@ -206,7 +206,8 @@ class ResultType:
             raise InvalidPayload(f"{what} cannot be encoded as JSON: {error}") from error
 
 
-def _hints(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(name: str, handler: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a handler."""
     try:
         return typing.get_type_hints(handler, include_extras=True)
     except NameError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
@@ -60,7 +61,8 @@ class Level:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The database's figures for Prometheus: jobs by queue and state, seconds that each queue's oldest due job has
-    waited, live workers, levels, the states whose counts are estimates, and when they were counted (Unix time)."""
+    waited, live workers, levels, the states whose counts are estimates, when they were counted (Unix time), and what
+    holds the vacuum horizon, by kind."""
 
     jobs: dict[str, dict[str, int]]
     waits: dict[str, float]
@@ -68,6 +70,7 @@ class Figures:
     levels: list[Level]
     estimated: set[str]
     taken_at: float = 0.0
+    holders: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ begin
 
     for v_role, v_rights in values
         (v_enqueue, 'execute on function enqueue, enqueue_many, emit, publish_event, open_batch, add_to_batch, close_batch, '
-                    'wake, announce_lanes, lane_of, fit_keys'),
+                    'wake, announce_lanes, lane_of, fit_keys, signal'),
         -- A plain job may be inserted or copied in; no role may write the columns that a claim sets.
         (v_enqueue, 'insert (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers, lane, keys) on live'),
         (v_enqueue, 'select on sleepers'),
@@ -41,16 +41,16 @@ begin
                    'record_tick, count_waiting, register_worker, unregister_worker, register_limits, make_partitions, prune, '
                    'expire, complete_batches, report_progress, report_log, wanted_cancels, keep_result, reclaim_worker, mark_started, '
                    'held_jobs, register_schedules, next_schedules, fire_schedules, read_endpoint, read_body, disable_endpoint, '
-                   'webhooks_wanted, take_snapshot, work_actions'),
+                   'webhooks_wanted, take_snapshot, work_actions, store_steps, read_steps, keep_step, start_child, start_batch'),
         (v_reader, 'select on all tables in schema ' || quote_ident(v_schema)),
         (v_reader, 'execute on function clock, idempotency_key, rule_of, why, claimed_jobs, count_jobs, is_alive, level_of, '
                    'may_see, seen_jobs, look_at, page_floor, job_marks, figures, wanted_workers, wait_at, has_args'),
         (v_service, 'execute on function use_token, begin_response, store_response, cancel, cancel_batch, retry_dead, '
-                    'discard_dead, set_limit, clear_limit, pause, resume, reset_breaker, add_endpoint, change_endpoint, '
+                    'discard_dead, set_limit, clear_limit, pause, resume, reset_breaker, stop_worker, add_endpoint, change_endpoint, '
                     'rotate_secret, remove_endpoint, test_endpoint, redeliver, disable_endpoint, start_action, preview_action, '
-                    'work_actions, abort_action, act_on_jobs, edit_job'),
+                    'work_actions, abort_action, act_on_jobs, edit_job, compensate, rerun'),
         (v_admin, 'execute on function pause_schedule, run_schedule, remove_schedule, create_token, revoke_token, '
-                  'reconcile_limits'),
+                  'reconcile_limits, after_restore'),
         (v_admin, 'insert, update on settings'), (v_admin, 'delete on blocks')
     loop
         execute format('grant %s to %s', v_rights, v_role);

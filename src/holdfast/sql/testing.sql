@@ -30,7 +30,7 @@ language sql stable set search_path from current as $$
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind = 'r'
       and case when n.nspname = current_schema()
-               then c.relname not in ('schema_info', 'schema_files', 'settings', 'cursor_keys') and c.relname !~ '^test_'
+               then c.relname not in ('schema_info', 'schema_files', 'settings', 'cursor_keys', 'token_clock') and c.relname !~ '^test_'
                else p_whole and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
                     and c.oid not in (select k.kept from test_kept k) end
 $$;

@@ -99,12 +99,12 @@ class ActionCalls:
         )
 
     def act(
-        self, kind: str, ids: Sequence[str], by: str | None, reason: str | None, view: View = EVERYTHING
+        self, kind: str, ids: Sequence[str], by: str | None, reason: str | None, view: View = EVERYTHING, **params: Any
     ) -> Call[dict[str, str]]:
         """Change jobs at once and record it; return the outcome of each."""
         return Call(
-            f"SELECT id::text, outcome FROM {self.schema}.act_on_jobs(%s, %s::uuid[], '{{}}', %s, %s, %s, %s)",
-            (kind, array(ids), by, reason, *_who(view)),
+            f"SELECT id::text, outcome FROM {self.schema}.act_on_jobs(%s, %s::uuid[], %s::jsonb, %s, %s, %s, %s)",
+            (kind, array(ids), as_json(params), by, reason, *_who(view)),
             mapping,
             due=lambda outcomes: last([each for each, how in outcomes.items() if kind == "retry" and how == "changed"]),
         )

@@ -36,8 +36,12 @@ class BatchCalls:
     def close(self, batch: str) -> Call[None]:
         return void(self.schema, "close_batch", "%s::uuid", batch)
 
-    def cancel(self, batch: str, limit: int = 1000) -> Call[int]:
-        return Call(f"SELECT {self.schema}.cancel_batch(%s::uuid, %s)", (batch, limit), lambda rows: int(rows[0][0]))
+    def cancel(self, batch: str, limit: int = 1000, *, by: str | None = None, reason: str | None = None) -> Call[int]:
+        return Call(
+            f"SELECT {self.schema}.cancel_batch(%s::uuid, %s, %s, %s)",
+            (batch, limit, by, reason),
+            lambda rows: int(rows[0][0]),
+        )
 
     def complete(self, batches: Iterable[str]) -> Call[Ids]:
         query = f"SELECT complete_batches::text FROM {self.schema}.complete_batches(%s::uuid[])"

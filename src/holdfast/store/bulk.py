@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ class Bulk:
         calls: Iterable[Any],
         encode: Callable[[Any], bytes],
         keys: Callable[[bytes], Keys | None] | None = None,
+        made: Iterable[str] | None = None,
     ) -> None:
         self.like = like
         self.ids: list[str] = []
@@ -35,6 +36,19 @@ class Bulk:
         self.lanes: dict[int, Keys | None] = {}  # limit keys by lane
         self._encode = encode
         self._keys = keys
+        self._made = None if made is None else iter(made)  # ids that were made before
+
+    @classmethod
+    def of(cls, jobs: Sequence[NewJob]) -> list[Bulk]:
+        """Return jobs that were made one by one, grouped by what they share."""
+        groups: dict[Any, list[NewJob]] = {}
+        for job in jobs:
+            shared = (job.task, job.queue, job.priority, job.tenant, job.max_attempts, job.batch, job.keys)
+            groups.setdefault((*shared, _encode(job.retry), _encode(job.headers)), []).append(job)
+        return [
+            cls(some[0], [each.payload for each in some], bytes, None, [each.id for each in some])
+            for some in groups.values()
+        ]
 
     def blocks(self) -> Iterator[bytes]:
         """Yield blocks of COPY lines, with the columns of Calls.copy_sql."""
@@ -43,7 +57,8 @@ class Bulk:
         if self._keys is None and self.like.lane:
             self.lanes[self.like.lane] = self.like.keys
         while payloads := [self._encode(call) for call in itertools.islice(self._calls, BLOCK)]:
-            made = ids.make_many(len(payloads))
+            number = len(payloads)
+            made = ids.make_many(number) if self._made is None else list(itertools.islice(self._made, number))
             self.ids += made
             self._payloads += payloads
             parts: list[bytes] = []

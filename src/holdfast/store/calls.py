@@ -6,15 +6,19 @@ from typing import get_type_hints
 
 from holdfast.store.actions import ActionCalls
 from holdfast.store.batches import BatchCalls
-from holdfast.store.call import Call, first
+from holdfast.store.call import Call
 from holdfast.store.dead import DeadCalls
 from holdfast.store.errors import ErrorCalls
 from holdfast.store.figures import FigureCalls
 from holdfast.store.jobs import JobCalls
 from holdfast.store.limits import LimitCalls
+from holdfast.store.migrations import Found
 from holdfast.store.outbox import OutboxCalls
+from holdfast.store.plan import FOUND
 from holdfast.store.queues import QueueCalls
+from holdfast.store.restore import RestoreCalls
 from holdfast.store.schedules import ScheduleCalls
+from holdfast.store.steps import StepCalls
 from holdfast.store.tokens import TokenCalls
 from holdfast.store.webhooks import WebhookCalls
 from holdfast.store.workers import WorkerCalls
@@ -26,6 +30,7 @@ class Calls:
     jobs: JobCalls
     queues: QueueCalls
     batches: BatchCalls
+    steps: StepCalls
     dead: DeadCalls
     errors: ErrorCalls
     limits: LimitCalls
@@ -36,6 +41,7 @@ class Calls:
     workers: WorkerCalls
     figures: FigureCalls
     actions: ActionCalls
+    restore: RestoreCalls
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
@@ -43,6 +49,6 @@ class Calls:
         for noun, kind in get_type_hints(Calls).items():
             setattr(self, noun, kind(schema))
 
-    def version(self) -> Call[int]:
-        """Return the schema's version."""
-        return Call(f"SELECT max(version) FROM {self.schema}.schema_info", (), first)
+    def version(self) -> Call[Found]:
+        """Return the schema's version, and the oldest that it works with."""
+        return Call(FOUND.format(self.schema), (), lambda rows: Found(*rows[0]))

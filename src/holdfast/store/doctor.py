@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.settings import Settings
 from holdfast.store.call import Call, Row, dicts, firsts, mapping, one_dict
-from holdfast.store.migrate import sql_files
-from holdfast.store.wire import connect
-from holdfast.store.wire.session import ThreadSession
+from holdfast.store.horizon import HORIZON
+from holdfast.store.wire import connect, hosts
 
 _SERVER = """
     SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_user::text,
@@ -24,22 +23,6 @@ _CONNECTIONS = """
            sum(CASE name WHEN 'max_connections' THEN setting::int ELSE -setting::int END)
     FROM pg_settings
     WHERE name IN ('max_connections', 'superuser_reserved_connections', 'reserved_connections')"""
-
-_HORIZON = """
-    SELECT 'transaction', pid::text, extract(epoch FROM clock_timestamp() - xact_start)::float8, state,
-           left(regexp_replace(query, '\\s+', ' ', 'g'), 60)
-    FROM pg_stat_activity
-    WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND xact_start IS NOT NULL
-      AND pid <> pg_backend_pid() AND datname = current_database() AND backend_type <> 'autovacuum worker'
-    UNION ALL
-    SELECT 'prepared transaction', gid, extract(epoch FROM clock_timestamp() - prepared)::float8,
-           owner::text, ''
-    FROM pg_prepared_xacts WHERE database = current_database()
-    UNION ALL
-    SELECT 'replication slot', slot_name, NULL, CASE WHEN active THEN 'active' ELSE 'inactive' END,
-           age(xmin)::text
-    FROM pg_replication_slots WHERE xmin IS NOT NULL AND (NOT active OR age(xmin) > 1000000)
-    ORDER BY 3 DESC NULLS LAST"""
 
 _LIVE_TABLE = """
     SELECT s.n_live_tup, s.n_dead_tup,
@@ -85,7 +68,7 @@ class DoctorCalls:
 
     def horizon(self) -> Call[list[Row]]:
         """Return what keeps vacuum from removing dead rows, oldest first; seconds is None if unknown."""
-        return dicts(_HORIZON, "kind, name, seconds, state, detail")
+        return dicts(HORIZON, "kind, name, seconds, state, detail")
 
     def live_table(self) -> Call[Row | None]:
         """Return live and dead rows of the live table, and when it was last vacuumed."""
@@ -117,33 +100,6 @@ class DoctorCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """What `migrate` would do: the versions, missing migrations, and functions and views that differ."""
-
-    found: int | None
-    expected: int
-    migrations: list[str]
-    functions: list[str]
-
-    @property
-    def up_to_date(self) -> bool:
-        return self.found == self.expected and not self.migrations and not self.functions
-
-
-def find_pending(session: ThreadSession, schema: str) -> Pending:
-    """Compare a database's schema with this release's files, without changes or locks."""
-    files, wanted = dict(sql_files("migrations")), _replaceable()
-    expected = max(int(name[:4]) for name in files)
-    if not session.run(Call("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.schema_files",), firsts))[0]:
-        return Pending(None, expected, sorted(files), sorted(wanted))
-    applied = set(session.run(Call(f"SELECT version FROM {schema}.schema_info", (), firsts)))
-    known = session.run(Call(f"SELECT name, checksum FROM {schema}.schema_files", (), mapping))
-    differ = [name for name in sorted({*known, *wanted}) if known.get(name) != wanted.get(name)]
-    missing = [name for name in sorted(files) if int(name[:4]) not in applied]
-    return Pending(max(applied, default=None), expected, missing, differ)
-
-
-@dataclass(frozen=True, slots=True)
 class Pooling:
     """Whether a pooler stands before the server, and whether it changes backends between transactions."""
 
@@ -169,11 +125,27 @@ def probe_pooler(settings: Settings) -> Pooling:
         raise connect.explain(error, settings) from error
 
 
+def probe_servers(settings: Settings) -> list[tuple[str, str]]:
+    """Return the address of each server of the DSN and its role, or why it has none."""
+    info = connect.conninfo(settings.with_(pooler=True), "doctor")
+    found = []
+    for host, hostaddr, port in hosts.servers(conninfo_to_dict(info)):
+        one = make_conninfo(info, host=host or None, hostaddr=hostaddr or None, port=port or None)
+        found.append(
+            (f"{host or hostaddr or 'local'}:{port or 5432}", _role(make_conninfo(one, target_session_attrs="any")))
+        )
+    return found
+
+
+def _role(info: str) -> str:
+    try:
+        with psycopg.connect(info, autocommit=True, prepare_threshold=None) as conn:
+            row = conn.execute("SELECT pg_is_in_recovery()").fetchone()
+            return "standby" if row and row[0] else "primary"
+    except psycopg.Error as error:
+        return f"unreachable ({str(error).strip().splitlines()[0]})"
+
+
 def _backend(conn: psycopg.Connection[Any]) -> int:
     row = conn.execute("SELECT pg_backend_pid()").fetchone()
     return int(row[0]) if row else 0
-
-
-def _replaceable() -> dict[str, str]:
-    texts = {f"{kind}/{name}": text for kind in ("functions", "views") for name, text in sql_files(kind)}
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}

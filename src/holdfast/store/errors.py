@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model import webhook
 from holdfast.model.failure import AttemptLog, ErrorGroup, FailedAttempt
 from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import Call, Rows
@@ -56,9 +57,10 @@ class ErrorCalls:
 
     def _select(self, some: Where, limit: int, view: View) -> Call[builtins.list[ErrorGroup]]:
         source, params = self._source(view)
+        shown = some & given("task <> %s", None if view.reads_deliveries else webhook.TASK)
         return Call(
-            f"SELECT {_COLUMNS} FROM {source} e WHERE {some.sql} ORDER BY last_at DESC, fingerprint LIMIT %s",
-            (*params, *some.params, limit),
+            f"SELECT {_COLUMNS} FROM {source} e WHERE {shown.sql} ORDER BY last_at DESC, fingerprint LIMIT %s",
+            (*params, *shown.params, limit),
             _groups,
             prepare=False,
         )

@@ -8,9 +8,14 @@ from typing import Any
 
 from holdfast.model.tick import Figures, Level
 from holdfast.store.call import Call, Row, array, dicts, first
+from holdfast.store.horizon import HORIZON, OLD
 from holdfast.store.select import given
 
 STATES = ("ready", "running", "later", "dead")
+_HOLDERS = f"""
+    SELECT jsonb_object_agg(kind, number)
+    FROM (SELECT kind, count(*) AS number FROM ({HORIZON}) h (kind, name, seconds, state, detail)
+          WHERE seconds IS NULL OR seconds > %s GROUP BY kind) k"""
 
 
 class FigureCalls:
@@ -39,15 +44,13 @@ class FigureCalls:
     def minutes(self, since: float = 3600, *, queue: str | None = None, limit: int | None = None) -> Call[list[Row]]:
         """Return the attempts and depth of each queue, or of one, in each minute of the last `since` seconds, oldest
         first; the newest rows, if there are more than `limit`."""
-        some, wait = given("queue = %s", queue), f"{self.schema}.wait_at"
+        some = given("queue = %s", queue)
         columns = "minute, queue, ended, failed, lost, run_seconds, p50, p95, p99, ready, running, later, dead"
         return dicts(
-            f"""SELECT minute, queue, ended, failed, lost, run_seconds, {wait}(steps, counts, 0.5) AS p50,
-                    {wait}(steps, counts, 0.95) AS p95, {wait}(steps, counts, 0.99) AS p99,
-                    ready, running, later, dead
-                FROM (SELECT * FROM {self.schema}.minutes
-                      WHERE minute > {self.schema}.clock() - make_interval(secs => %s) AND {some.sql}
-                      ORDER BY minute DESC, queue DESC LIMIT %s) m
+            f"""SELECT {columns} FROM (
+                    SELECT * FROM {self.schema}.minutes
+                    WHERE minute > {self.schema}.clock() - make_interval(secs => %s) AND {some.sql}
+                    ORDER BY minute DESC, queue DESC LIMIT %s) m
                 ORDER BY minute, queue""",
             columns,
             (since, *some.params, limit),
@@ -65,17 +68,18 @@ class FigureCalls:
             lambda rows: [Level(*row) for row in rows],
         )
 
-    def metrics(self, limit: int, others: str) -> Call[Figures]:
-        """Return what Prometheus shows. The fullest queues have a row each, the rest share one."""
+    def metrics(self, limit: int, others: str, *, old: float = OLD) -> Call[Figures]:
+        """Return what Prometheus shows. The fullest queues have a row each, the rest share one. old: seconds from which
+        a transaction counts as holding the horizon."""
         return Call(
             f"SELECT {self.schema}.figures(), (SELECT jsonb_agg(jsonb_build_array(metric, value, level)) "
-            f"FROM {self.schema}.health_levels)",
-            (),
-            lambda rows: _figures(rows[0][0], rows[0][1], limit, others),
+            f"FROM {self.schema}.health_levels), ({_HOLDERS})",
+            (old,),
+            lambda rows: _figures(rows[0][0], rows[0][1], rows[0][2] or {}, limit, others),
         )
 
 
-def _figures(snapshot: Row, levels: list[list[Any]], limit: int, others: str) -> Figures:
+def _figures(snapshot: Row, levels: list[list[Any]], holders: dict[str, int], limit: int, others: str) -> Figures:
     jobs: dict[str, dict[str, int]] = {}
     waits: dict[str, float] = {}
     for place, queue in enumerate(snapshot["queues"]):
@@ -86,4 +90,4 @@ def _figures(snapshot: Row, levels: list[list[Any]], limit: int, others: str) ->
         waits[name] = max(waits.get(name, 0.0), queue["oldest_wait"] or 0.0)
     estimated = {name for queue in snapshot["queues"] for name in queue["estimated"]}
     taken_at = datetime.fromisoformat(snapshot["at"]).timestamp()
-    return Figures(jobs, waits, snapshot["workers"], [Level(*each) for each in levels], estimated, taken_at)
+    return Figures(jobs, waits, snapshot["workers"], [Level(*each) for each in levels], estimated, taken_at, holders)

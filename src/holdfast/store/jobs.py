@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -15,7 +16,9 @@ from holdfast.model.view import EVERYTHING, View
 from holdfast.model.why import Reason, Why
 from holdfast.store.call import Call, Rows, array, as_json, first, firsts, last, mapping, text_array, void
 from holdfast.store.select import (
+    EVERYWHERE,
     HIDDEN,
+    Area,
     Conditions,
     Page,
     Part,
@@ -53,6 +56,7 @@ class ClaimInfo(msgspec.Struct, frozen=True):
     limited: bool = False  # whether a whole queue has a limit
     busy: bool = False  # whether another claim kept this one from jobs of tenants and under limits
     more: bool = False  # whether another claim may find more at once
+    due: float | msgspec.UnsetType | None = msgspec.UNSET  # seconds until the next delayed job; unset: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,17 @@ class Claimed:
     info: ClaimInfo
 
 
+# The tables with jobs of each status. Discarded jobs stay failed or dead in the history.
+PLACES = {
+    "queued": ("live", "later"),
+    "running": ("live",),
+    "retrying": ("live", "later"),
+    "waiting": ("later",),
+    "succeeded": ("history",),
+    "canceled": ("history",),
+    "failed": ("dead", "history"),
+    "dead": ("dead", "history"),
+}
 # Lists show only the last part of an error's type, so that part alone must match.
 _ERROR = "(right('.' || (last_error ->> 'type'), length(%s::text) + 1) = '.' || %s::text OR last_error ->> 'code' = %s)"
 
@@ -93,6 +108,11 @@ class Filter(Conditions):
         "until": "created_at < %s",
     }
 
+    @property
+    def area(self) -> Area:
+        """The tables that can hold jobs of the status."""
+        return Area(None if self.status is None else PLACES.get(self.status))
+
 
 class JobCalls:
     """The calls, for one schema. The statements of enqueue, claim and finish are made once."""
@@ -111,12 +131,13 @@ class JobCalls:
             f"SELECT id::text, outcome FROM {schema}.enqueue(%s, %s::jsonb, %s, %s::uuid, %s, %s, "
             "make_interval(secs => %s), %s::timestamptz, %s, %s::jsonb, %s, "
             f"%s::{schema}.dedupe_scope, make_interval(secs => %s), %s, %s, "
-            "make_interval(secs => %s), %s::uuid, %s::json, p_keys => %s::text[])"
+            "make_interval(secs => %s), %s::uuid, %s::json, p_keys => %s::text[], "
+            "p_after => %s::uuid[], p_on_failure => %s)"
         )
         self._claim = (
             "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
             "date_part('epoch', run_at), batch::text, headers::text, lane, keys, info::text "
-            f"FROM {schema}.claim(%s, %s, %s, make_interval(secs => %s), %s::jsonb, %s, %s, %s, %s::jsonb, %s)"
+            f"FROM {schema}.claim(%s, %s::text[], %s, make_interval(secs => %s), %s::jsonb, %s, %s, %s, %s::jsonb, %s)"
         )
         self._finish = (
             f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[], %s)"
@@ -146,6 +167,8 @@ class JobCalls:
             job.batch,
             as_json(job.headers),
             job.keys and text_array(job.keys),
+            job.after and array(job.after),
+            job.on_failure or "cancel",
         )
         return Call(
             self._enqueue,
@@ -222,7 +245,8 @@ class JobCalls:
         served: dict[str, int] | None = None,
         direct: bool = False,
     ) -> Call[Claimed]:
-        params = (worker, queues, limit, lease, after, asleep, free, per_tenant, as_json(served), direct)
+        names = text_array(queues)
+        params = (worker, names, limit, lease, after, asleep, free, per_tenant, as_json(served), direct)
         return Call(self._claim, params, _read_claim)
 
     def finish(
@@ -299,8 +323,16 @@ class JobCalls:
     ) -> Call[Part[T]]:
         """Return a page of the jobs that match, and have the arguments, as JobInfo, PublicJob or JobRow."""
         has_args = given(f"{self.schema}.has_args(payload, %s::jsonb)", as_json(args))
-        conditions = every((where.where(), visible_jobs(self.schema, view), has_args))
+        conditions = every((where.where(), where.area.where(), visible_jobs(self.schema, view), has_args))
         return select_page(shape(self.schema, kind), f"{self.schema}.jobs", conditions, page)
+
+    def of_batch(self, batch: str, start: str, end: str, limit: int, *, after: bool) -> Call[builtins.list[JobInfo]]:
+        """Return jobs of a batch whose ids are in a range, in the order of their ids."""
+        sql = (
+            f"SELECT {INFO.sql} FROM {self.schema}.jobs WHERE id {'>' if after else '>='} %s::uuid AND id <= %s::uuid "
+            "AND batch = %s::uuid ORDER BY jobs.id LIMIT %s"
+        )
+        return Call(sql, (start, end, batch, limit), lambda rows: [INFO.read(row) for row in rows])
 
     def look(self, wanted: Sequence[tuple[str, View]]) -> Call[dict[int, PublicJob | None]]:
         """Return the requested jobs by position, without those that their view does not show. If there are several, a
@@ -321,9 +353,12 @@ class JobCalls:
         """Return a mark for each job that changes with the job; for the service itself, not for callers."""
         return Call(f"SELECT {self.schema}.job_marks(%s::uuid[])", (array(ids),), first)
 
-    def floor(self, before: str | None, jobs: int, *, dead: bool = False) -> Call[str | None]:
-        """Return the lowest id of a list that scans this many jobs."""
-        return Call(f"SELECT {self.schema}.page_floor(%s::uuid, %s, %s)::text", (before, jobs, dead), first)
+    def floor(self, before: str | None, jobs: int, area: Area = EVERYWHERE) -> Call[str | None]:
+        """Return the lowest id of a list that scans this many jobs of an area."""
+        places = None if area.places is None else list(area.places)
+        return Call(
+            f"SELECT {self.schema}.page_floor(%s::uuid, %s, %s, %s)::text", (before, jobs, places, area.messages), first
+        )
 
     def why(self, id_: str) -> Call[Why]:
         return Call(f"SELECT {self.schema}.why(%s::uuid)", (id_,), lambda rows: _why(rows[0][0]))

@@ -11,13 +11,22 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.model import payload
-from holdfast.model.limit import Limit, LimitInfo, lane
+from holdfast.model.limit import BreakerEvent, Limit, LimitInfo, lane
 from holdfast.store.call import Call, Row, dicts, first, firsts, void
 
 _LIMIT_COLUMNS = ", ".join("probe::text" if each.name == "probe" else each.name for each in fields(LimitInfo))
 _BUSY = "(running > 0 OR paused OR breaker IN ('open', 'half-open') OR tokens < 1)"
 
-_BLOCKS = "(paused OR coalesce(breaker IN ('open', 'half-open'), false) OR coalesce(running >= concurrency, false))"
+_BUSIEST = (
+    "(paused OR coalesce(breaker IN ('open', 'half-open'), false) OR coalesce(running >= concurrency, false)) DESC, "
+    "running DESC, throttled DESC, key"
+)
+# The same in the tables: keys that are busy, and those under which nothing can start.
+_PAUSED = "coalesce(s.paused AND coalesce(s.paused_until > c.now, true), false)"
+_AT_LIMIT = "coalesce(m.running >= coalesce(s.concurrency, r.concurrency), false)"
+_FULL = f"({_PAUSED} OR m.open_until IS NOT NULL OR {_AT_LIMIT})"
+_REFILLED = "m.tokens + extract(epoch FROM c.now - m.tokens_at) * coalesce(s.rate, r.rate) / coalesce(s.per, r.per)"
+_MAYBE_BUSY = f"(m.running > 0 OR {_PAUSED} OR m.open_until IS NOT NULL OR {_REFILLED} < 1)"
 
 
 class LimitCalls:
@@ -30,39 +39,32 @@ class LimitCalls:
         self, prefix: str = "", *, busy: bool = False, limit: int, busiest_first: bool = False
     ) -> Call[builtins.list[LimitInfo]]:
         """Return the keys with a prefix, sorted by key. `busy` selects keys that have running jobs or block some;
-        `busiest_first` puts those first under which nothing can start."""
+        `busiest_first` puts those first under which nothing can start, and then those with the most running jobs."""
         _check(key=prefix)
-        order = f"{_BLOCKS} DESC, running DESC, throttled DESC, key" if busiest_first else "key"
+        some = f" AND {_BUSY}" if busy else ""
         return Call(
-            f"SELECT {_LIMIT_COLUMNS} FROM {self.schema}.limit_use WHERE starts_with(key, %s)"
-            f"{f' AND {_BUSY}' if busy else ''} ORDER BY {order} LIMIT %s",
+            f"SELECT {_LIMIT_COLUMNS} FROM {self.schema}.limit_use WHERE key = ANY(ARRAY("
+            f"{self._chosen(busy, busiest_first)})){some} ORDER BY {_BUSIEST if busiest_first else 'key'}",
             (prefix, limit),
             lambda rows: [LimitInfo(*row) for row in rows],
         )
+
+    def _chosen(self, busy: bool, busiest_first: bool) -> str:
+        """Return the query of the keys to list. They are chosen from the tables, because the view takes ten times as
+        long for 10,000 keys."""
+        some = f" AND {_MAYBE_BUSY}" if busy else ""
+        order = f"{_FULL} DESC, coalesce(m.running, 0) DESC, 1" if busiest_first else "1"
+        return f"""SELECT coalesce(m.key, s.key)
+            FROM {self.schema}.limits m FULL JOIN {self.schema}.limit_settings s ON s.key = m.key
+            LEFT JOIN {self.schema}.limit_rules r ON r.template = m.template
+            CROSS JOIN (SELECT {self.schema}.clock() AS now) c
+            WHERE starts_with(coalesce(m.key, s.key), %s){some} ORDER BY {order} LIMIT %s"""
 
     def read(self, keys: Sequence[str]) -> Call[builtins.list[LimitInfo]]:
         """Return those of the keys that have a limit, were paused or were ever claimed under."""
         return Call(
             f"SELECT {_LIMIT_COLUMNS} FROM {self.schema}.limit_use WHERE key = ANY(%s)",
             (list(keys),),
-            lambda rows: [LimitInfo(*row) for row in rows],
-        )
-
-    def busiest(self, prefix: str, limit: int) -> Call[builtins.list[LimitInfo]]:
-        """Return the keys with a prefix under which nothing can start, and then those with the most running jobs. They
-        are chosen from the tables, because the view takes ten times as long for 10,000 keys."""
-        _check(key=prefix)
-        return Call(
-            f"""SELECT {_LIMIT_COLUMNS} FROM {self.schema}.limit_use WHERE key = ANY(ARRAY(
-                    SELECT coalesce(m.key, s.key)
-                    FROM {self.schema}.limits m FULL JOIN {self.schema}.limit_settings s ON s.key = m.key
-                    LEFT JOIN {self.schema}.limit_rules r ON r.template = m.template
-                    WHERE starts_with(coalesce(m.key, s.key), %s)
-                    ORDER BY coalesce(s.paused, false) OR m.open_until IS NOT NULL
-                             OR coalesce(m.running >= coalesce(s.concurrency, r.concurrency), false) DESC,
-                        coalesce(m.running, 0) DESC, 1 LIMIT %s))
-                ORDER BY {_BLOCKS} DESC, running DESC, throttled DESC, key""",
-            (prefix, limit),
             lambda rows: [LimitInfo(*row) for row in rows],
         )
 
@@ -89,7 +91,7 @@ class LimitCalls:
             "template, code, override, changed_by, updated_at, keys",
         )
 
-    def set(self, key: str, change: Mapping[str, float | None], by: str | None, reason: str | None = None) -> Call[int]:
+    def set(self, key: str, change: Mapping[str, object], by: str | None, reason: str | None = None) -> Call[int]:
         _check(key=key, by=by, reason=reason)
         for name, value in change.items():  # JSON would have null, which removes the limit
             if isinstance(value, float) and not math.isfinite(value):
@@ -114,6 +116,17 @@ class LimitCalls:
     def reset_breaker(self, key: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
         _check(key=key, by=by, reason=reason)
         return Call(f"SELECT {self.schema}.reset_breaker(%s, %s, %s)", (key, by, reason), first)
+
+    def breaker_history(self, key: str, limit: int) -> Call[builtins.list[BreakerEvent]]:
+        """Return the newest events of a key's breaker. At most 50 are kept, so they are read together."""
+        _check(key=key)
+        return Call(
+            f"""SELECT event, at, failures, open_until, CASE WHEN event <> 'opened' THEN extract(epoch FROM
+                       at - max(at) FILTER (WHERE event = 'opened') OVER (ORDER BY id))::float8 END, by, reason
+                FROM {self.schema}.breaker_events WHERE key = %s ORDER BY id DESC LIMIT %s""",
+            (key, limit),
+            lambda rows: [BreakerEvent(*row) for row in rows],
+        )
 
     def reconcile(self, *, repair: bool) -> Call[builtins.list[Row]]:
         """Return the keys whose counter of running jobs is wrong; with `repair`, correct them."""

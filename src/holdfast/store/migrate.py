@@ -1,30 +1,34 @@
-"""Bring a database's schema to this release: numbered migrations once, functions and views whenever they changed.
+"""Bring a database's schema to this release, while processes of other releases work: decision 034.
 
-Everything happens in one transaction under one advisory lock, so many processes may migrate at once and a failure
-leaves nothing half done. SQL files contain no schema name: search_path sets it, and functions keep it (`set search_path
-from current`).
+A new schema is made in one transaction. An existing one is changed step by step, each in a transaction of its own that
+holds locks for moments, or outside of one (concurrent indexes): first what is added, then functions and views
+(replace.py), at last what contract migrations remove. After each step the older releases work, and a run that was
+interrupted is continued by the next one. One process migrates at a time; the others wait. SQL files contain no schema
+name: search_path sets it, and functions keep it (`set search_path from current`).
 
 A statement that waits for a lock blocks all later ones. So migrate waits only LOCK_WAIT, then releases its locks and
-tries again later, until PATIENCE is over.
+tries again later, until PATIENCE is over. A statement that runs for longer than HOLD is canceled.
 """
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import logging
 import random
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import psycopg
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.settings import Settings
-from holdfast.store.dependants import come_back, make_way
+from holdfast.store.migrations import Step, in_one_transaction
+from holdfast.store.plan import HOLD, Plan, make_plan
+from holdfast.store.replace import replace_changed
 from holdfast.store.wire import connect
 from holdfast.store.wire.opener import READ_COMMITTED
 
@@ -33,6 +37,8 @@ log = logging.getLogger("holdfast.migrate")
 LOCK_WAIT = 0.5  # seconds that other transactions may wait behind migrate
 PATIENCE = 60.0  # seconds after which a lock held elsewhere is an error
 _PAUSE = (1.0, 3.0)  # seconds between tries, for other transactions to proceed
+_SHORT_PAUSE = (0.01, 0.05)  # the same after a try that made none wait, as often as _SHORT_TRIES
+_SHORT_TRIES = 50
 # Transactions that hold locks which migrate may need, oldest first.
 _HOLDERS = """
 SELECT a.pid, a.application_name, a.state, extract(epoch FROM clock_timestamp() - a.xact_start)::float8,
@@ -42,14 +48,21 @@ WHERE l.granted AND c.relnamespace = to_regnamespace(%s) AND l.pid <> pg_backend
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 GROUP BY a.pid, a.application_name, a.state, a.xact_start ORDER BY a.xact_start LIMIT 1
 """
-_RELIED_ON = ("statement_timeout = 0", "lock_timeout = 0", "standard_conforming_strings = on", "datestyle = 'ISO'")
-_FIRST = (
-    "views/jobs.sql",
-    "views/limit_state.sql",
-    "views/limit_use.sql",
-    "views/outbox.sql",
-    "views/worker_tick_metrics.sql",
-)  # other views depend on these
+_RELIED_ON = ("standard_conforming_strings = on", "datestyle = 'ISO'", "check_function_bodies = off")
+_TURN = ("statement_timeout = 0", "lock_timeout = 0", "idle_in_transaction_session_timeout = 0")
+# works_with: the oldest schema number whose processes work with this version; null: only its own. steps: how many are
+# done. applied_at: null until all are.
+_INFO = (
+    "CREATE TABLE IF NOT EXISTS schema_info (version integer PRIMARY KEY, applied_at timestamptz, works_with integer, "
+    "steps integer NOT NULL DEFAULT 0)"
+)
+_FILES = "CREATE TABLE IF NOT EXISTS schema_files (name text PRIMARY KEY, checksum text NOT NULL)"
+_RECORD = """
+INSERT INTO schema_info (version, works_with, steps, applied_at) VALUES (%s, %s, %s, CASE WHEN %s THEN now() END)
+ON CONFLICT (version)
+DO UPDATE SET works_with = excluded.works_with, steps = excluded.steps, applied_at = excluded.applied_at
+"""
+_INVALID = "SELECT 1 FROM pg_index WHERE NOT indisvalid AND indexrelid = to_regclass(%s)"  # a crash has left it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +74,153 @@ class Migrated:
     functions: list[str]
 
 
-def migrate(settings: Settings) -> Migrated:
-    """Apply what is missing; do nothing if the schema is up to date."""
+def migrate(settings: Settings, to: int | None = None) -> Migrated:
+    """Apply what is missing, up to a version; do nothing if the schema is up to date."""
     try:
-        with psycopg.connect(connect.conninfo(settings, "migrate"), autocommit=True) as conn:
-            connect.check_server(conn.info.server_version)
+        with (
+            psycopg.connect(connect.conninfo(settings, "migrate"), autocommit=True) as conn,
+            _turn(settings, conn.info.server_version),
+        ):
             conn.isolation_level = READ_COMMITTED
-            return _try(conn, settings.schema, time.monotonic() + PATIENCE)
+            plan = make_plan(lambda sql: conn.execute(sql.encode()).fetchall(), settings.schema, to)
+            return _Run(conn, settings, plan).run()
     except psycopg.Error as error:
         raise _explain(error, settings) from error
 
 
-def _try(conn: Connection, schema: str, until: float) -> Migrated:
-    logged_pid = None
-    while True:
-        try:
-            with conn.transaction():
-                return _apply(conn, schema)
-        except psycopg.errors.LockNotAvailable as error:
-            pid, blocker = _find_blocker(conn, schema)
-            if time.monotonic() > until:
-                raise DatabaseUnavailable(
-                    f"schema {schema!r} could not be changed within {PATIENCE:g} s, because {blocker}; nothing was "
-                    "changed; run `holdfast migrate` again when it has ended"
-                ) from error
-            if pid != logged_pid:
-                log.warning("migrate waits, because %s", blocker)
-            logged_pid = pid or logged_pid
-            time.sleep(random.uniform(*_PAUSE))
+@contextmanager
+def _turn(settings: Settings, server_version: int) -> Iterator[None]:
+    """Wait until no other process migrates. The lock is held by a transaction of its own, which works through poolers;
+    it has no snapshot, so concurrent indexes do not wait for it."""
+    connect.check_server(server_version)
+    with psycopg.connect(connect.conninfo(settings, "migrate turn")) as conn:
+        _set(conn, _TURN)
+        # A simple query: one with parameters would keep its snapshot, for which a concurrent index waits.
+        conn.execute(f"SELECT pg_advisory_xact_lock({zlib.crc32(f'holdfast {settings.schema}'.encode())})".encode())
+        yield
+
+
+class _Run:
+    """One run of migrate, in its turn."""
+
+    def __init__(self, conn: Connection, settings: Settings, plan: Plan) -> None:
+        self._conn = conn
+        self._settings = settings
+        self._schema = settings.schema
+        self._plan = plan
+        self._logged_pid: int | None = None
+
+    def run(self) -> Migrated:
+        """Make the schema, or bring it up to date."""
+        plan = self._plan
+        if plan.found.version is None:
+            self._in_transaction(self._install, hold=0)
+        else:
+            connect.check_schema(plan.found, self._schema, oldest=0)
+            self._upgrade()
+        return Migrated(plan.to, plan.migrations, plan.functions)
+
+    def _install(self) -> None:
+        """Make a new schema in one transaction."""
+        _make_schema(self._conn, self._schema)
+        self._enter()
+        self._conn.execute(f"{_INFO}; {_FILES}".encode())
+        plan = self._plan
+        self._conn.execute(in_one_transaction(plan.steps(contracts=False)).encode())
+        replace_changed(self._conn, self._schema)
+        self._conn.execute(in_one_transaction(plan.steps(contracts=True)).encode())
+        for each in plan.missing:
+            self._conn.execute(_RECORD, [each.number, each.works_with, len(each.steps), True])
+        self._conn.execute("SELECT make_partitions()")
+
+    def _upgrade(self) -> None:
+        for step in self._plan.steps(contracts=False):
+            self._step(step)
+        if not self._plan.up_to_date:
+            self._in_transaction(self._replace)
+        for step in self._plan.steps(contracts=True):
+            self._step(step)
+
+    def _replace(self) -> None:
+        """Bring functions and views to this release; what was added is complete then."""
+        self._enter()
+        replace_changed(self._conn, self._schema)
+        for each in self._plan.missing:
+            if not each.contracts:
+                self._conn.execute(_RECORD, [each.number, each.works_with, len(each.steps), True])
+
+    def _step(self, step: Step) -> None:
+        log.info("%s, step %d: %s", step.migration, step.number, step.title)
+        if step.alone:
+            self._build(step)
+        self._in_transaction(lambda: self._apply(step))
+
+    def _apply(self, step: Step) -> None:
+        self._enter()
+        if not step.alone:
+            self._lock(step)
+            self._conn.execute(step.text.encode())
+        self._record(step)
+
+    def _lock(self, step: Step) -> None:
+        """Take the locks of a step: wait for the first, and for no other. A call that holds another may wait for it."""
+        for number, (table, mode) in enumerate(step.locks.items()):
+            self._conn.execute(f"LOCK TABLE {table} IN {mode} MODE{' NOWAIT' if number else ''}".encode())
+
+    def _build(self, step: Step) -> None:
+        """Run a statement outside a transaction. It may wait for open transactions, and none waits for it."""
+        if self._settings.pooler:
+            raise ConfigurationError(
+                f"step {step.number} of {step.migration} ({step.title}) runs outside a transaction, for which it needs "
+                "the server itself: for `holdfast migrate`, unset HOLDFAST_POOLER and set HOLDFAST_DSN to the server"
+            )
+        for setting in (f"search_path TO {self._schema}, pg_temp", "statement_timeout = 0", "lock_timeout = 0"):
+            self._conn.execute(f"SET {setting}".encode())
+        if step.index and self._conn.execute(_INVALID, [f"{self._schema}.{step.index}"]).fetchone():
+            log.warning("index %s is not valid, because an earlier run was interrupted; it is built anew", step.index)
+            self._conn.execute(f"DROP INDEX CONCURRENTLY {step.index}".encode())
+        self._conn.execute(step.text.encode())
+
+    def _record(self, step: Step) -> None:
+        """Record a step. A contract is complete with its last one; other migrations are when functions are replaced."""
+        (of,) = (each for each in self._plan.missing if each.name == step.migration)
+        is_last = of.contracts and step.number == len(of.steps)
+        self._conn.execute(_RECORD, [of.number, of.works_with, step.number, is_last])
+
+    def _enter(self) -> None:
+        _set(self._conn, [f"search_path TO {self._schema}, pg_temp"])
+
+    def _in_transaction(self, work: Callable[[], None], hold: float | None = None) -> None:
+        """Do the work in a transaction; repeat it while a lock is not free."""
+        until = time.monotonic() + PATIENCE
+        for tries in itertools.count():
+            begun = time.monotonic()
+            try:
+                with self._conn.transaction():
+                    limit = HOLD if hold is None else hold
+                    _set(self._conn, [f"statement_timeout = '{limit}s'", f"lock_timeout = '{LOCK_WAIT}s'", *_RELIED_ON])
+                    work()
+                return
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+                waited = time.monotonic() - begun >= LOCK_WAIT or tries >= _SHORT_TRIES
+                self._give_way(error, waited, until)
+
+    def _give_way(self, error: psycopg.Error, waited: bool, until: float) -> None:
+        """Let other transactions proceed for a while, or raise an error after the last try."""
+        pid, blocker = _find_blocker(self._conn, self._schema)
+        if time.monotonic() > until:
+            raise DatabaseUnavailable(
+                f"schema {self._schema!r} could not be changed within {PATIENCE:g} s, because {blocker}; nothing was "
+                "left half done; run `holdfast migrate` again when it has ended"
+            ) from error
+        if waited and pid != self._logged_pid:
+            log.warning("migrate waits, because %s", blocker)
+            self._logged_pid = pid or self._logged_pid
+        time.sleep(random.uniform(*(_PAUSE if waited else _SHORT_PAUSE)))
+
+
+def _set(conn: Connection, settings: Iterable[str]) -> None:
+    conn.execute("; ".join(f"SET LOCAL {each}" for each in settings).encode())
 
 
 def _find_blocker(conn: Connection, schema: str) -> tuple[int | None, str]:
@@ -99,43 +231,6 @@ def _find_blocker(conn: Connection, schema: str) -> tuple[int | None, str]:
     session = f"pid {pid} ({application or 'no application_name'}, {state or 'of another user'})"
     age = "" if seconds is None else f" in a transaction that has been open for {seconds:.0f} s"
     return pid, f"{session} has locked {schema}.{relation}{age}; to end it: SELECT pg_terminate_backend({pid})"
-
-
-def expected_version() -> int:
-    """Return the schema version of this release: the number of its last migration."""
-    return int(list(sql_files("migrations"))[-1][0][:4])
-
-
-def found_version(conn: Connection, schema: str) -> int | None:
-    """Return the schema version of a database, or None."""
-    row = conn.execute("SELECT to_regclass(%s)", [f"{schema}.schema_info"]).fetchone()
-    if row is None or row[0] is None:
-        return None
-    found = conn.execute(f"SELECT max(version) FROM {schema}.schema_info").fetchone()
-    return None if found is None else found[0]
-
-
-def _apply(conn: Connection, schema: str) -> Migrated:
-    for setting in _RELIED_ON:
-        conn.execute(f"SET LOCAL {setting}".encode())
-    conn.execute("SELECT pg_advisory_xact_lock(%s)", [zlib.crc32(f"holdfast {schema}".encode())])
-    # A process that waits above for another migrate holds no locks, so the timeout starts here.
-    conn.execute(f"SET LOCAL lock_timeout = {int(LOCK_WAIT * 1000)}".encode())
-    _make_schema(conn, schema)
-    conn.execute(f"SET LOCAL search_path TO {schema}, pg_temp".encode())
-    conn.execute("SET LOCAL check_function_bodies = off")
-    conn.execute(
-        "CREATE TABLE IF NOT EXISTS schema_info (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)"
-    )
-    conn.execute("CREATE TABLE IF NOT EXISTS schema_files (name text PRIMARY KEY, checksum text NOT NULL)")
-    found = found_version(conn, schema) or 0
-    if found > expected_version():
-        connect.check_schema(found, expected_version(), schema)
-    done = Migrated(expected_version(), list(_migrate(conn, found)), list(_replace(conn, schema)))
-    if done.migrations or done.functions:
-        conn.execute(_text("grants.sql").encode())
-        conn.execute("SELECT make_partitions()")
-    return done
 
 
 def _make_schema(conn: Connection, schema: str) -> None:
@@ -164,70 +259,6 @@ def _find_other(conn: Connection, schema: str) -> str | None:
     return None if found is None or found[0] else found[1]
 
 
-def _migrate(conn: Connection, found: int) -> Iterator[str]:
-    for name, text in sql_files("migrations"):
-        number = int(name[:4])
-        if number > found:
-            conn.execute(text.encode())
-            conn.execute("INSERT INTO schema_info VALUES (%s, now())", [number])
-            yield name
-
-
-def _replace(conn: Connection, schema: str) -> Iterator[str]:
-    """Recreate functions and views whose text has changed, and drop those whose file is gone. Dependent views of the
-    application are recreated."""
-    known = dict(conn.execute("SELECT name, checksum FROM schema_files").fetchall())
-    files = {f"{kind}/{name}": text for kind in ("functions", "views") for name, text in sql_files(kind)}
-    sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
-    changed = [name for name in files if known.get(name) != sums[name]]
-    gone = [name for name in known if name not in files]
-    if not changed and not gone:
-        return
-    # Views may use functions, so all views are dropped and recreated.
-    changed += [name for name in files if name.startswith("views/") and name not in changed]
-    views = [_name(name) for name in [*changed, *gone] if name.startswith("views/")]
-    dependants = make_way(conn, schema, views)
-    conn.execute(f"DROP VIEW IF EXISTS {', '.join(views)}".encode())
-    for name in [*changed, *gone]:
-        if name.startswith("functions/"):
-            _drop_function(conn, _name(name))
-    for name in sorted(changed, key=lambda n: (n.startswith("views/"), n not in _FIRST, n)):
-        conn.execute(files[name].encode())
-        conn.execute(
-            "INSERT INTO schema_files VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET checksum = excluded.checksum",
-            [name, sums[name]],
-        )
-        yield name
-    conn.execute("DELETE FROM schema_files WHERE name = ANY(%s)", [gone])
-    come_back(conn, dependants)
-
-
-def _name(file: str) -> str:
-    return file.removesuffix(".sql").partition("/")[2]
-
-
-def _drop_function(conn: Connection, name: str) -> None:
-    overloads = (
-        "SELECT oid::regprocedure::text FROM pg_proc "
-        "WHERE proname = %s AND pronamespace = current_schema()::regnamespace"
-    )
-    for (signature,) in conn.execute(overloads, [name]).fetchall():
-        conn.execute(f"DROP FUNCTION {signature}".encode())
-
-
-def sql_files(kind: str) -> Iterator[tuple[str, str]]:
-    """Return the name and text of each file of a kind, by name. Functions are in a folder for each noun."""
-    folder = resources.files("holdfast") / "sql" / kind
-    entries = [file for entry in folder.iterdir() for file in (entry.iterdir() if entry.is_dir() else [entry])]
-    for entry in sorted(entries, key=lambda e: e.name):
-        if entry.name.endswith(".sql"):
-            yield entry.name, entry.read_text(encoding="utf-8")
-
-
-def _text(name: str) -> str:
-    return (resources.files("holdfast") / "sql" / name).read_text(encoding="utf-8")
-
-
 def _explain(error: psycopg.Error, settings: Settings) -> Exception:
     if error.sqlstate == "42501":
         return ConfigurationError(
@@ -237,7 +268,12 @@ def _explain(error: psycopg.Error, settings: Settings) -> Exception:
     if error.sqlstate == "2BP01":
         return ConfigurationError(
             f"an object of yours depends on one that this release of Holdfast replaces ({error.diag.message_detail}); "
-            f"nothing was changed; drop it, run `holdfast migrate`, and create it again"
+            f"no view or function was changed; drop it, run `holdfast migrate`, and create it again"
+        )
+    if error.sqlstate == "57014":
+        return DatabaseUnavailable(
+            f"a statement of migrate ran for longer than {HOLD:g} s with locks that others may need, and was canceled; "
+            "nothing was left half done; run `holdfast migrate` again when the server is less busy"
         )
     if error.sqlstate is None or error.sqlstate.startswith(("08", "57", "28", "3D")):
         return connect.explain(error, settings)

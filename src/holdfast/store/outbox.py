@@ -11,12 +11,14 @@ from holdfast.model.job import NewJob
 from holdfast.model.outbox import Emitted, MessageInfo
 from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import Call, text_array
-from holdfast.store.select import HIDDEN, Conditions, Page, Part, Shape, Where, every, raw, select_page, visible
+from holdfast.store.jobs import PLACES
+from holdfast.store.select import HIDDEN, Area, Conditions, Page, Part, Shape, Where, every, raw, select_page, visible
 
 _LARGE = ("payload", "error")
 _NAMES = [each.name for each in fields(MessageInfo)]
 _COLUMNS = {name: f'"{name}"' for name in _NAMES} | {"id": "id::text"}
 _DECODED = Shape(_COLUMNS, lambda row: MessageInfo(*row), _LARGE)
+_PLACES = PLACES | {"pending": ("live", "later"), "delivering": ("live",), "delivered": ("history",)}
 _TEXTS = {"payload": "payload::text", "error": f"(error {HIDDEN})::text"}
 _JSON = Shape(_COLUMNS | _TEXTS, raw(_LARGE, _NAMES, MessageInfo), _LARGE)
 
@@ -42,6 +44,11 @@ class MessageFilter(Conditions):
     order: str | None = None
 
     SQL: ClassVar = {name: f'"{name}" = %s' for name in ("channel", "status", "tenant", "key", "order")}
+
+    @property
+    def area(self) -> Area:
+        """The tables that can hold messages of the status."""
+        return Area(None if self.status is None else _PLACES.get(self.status), messages=True)
 
 
 class OutboxCalls:
@@ -87,7 +94,7 @@ class OutboxCalls:
     ) -> Call[Part[MessageInfo]]:
         """Return a page of the messages that match; `as_json`, with payload and error as callers of the service get
         them: undecoded, and without traceback and output."""
-        conditions = every((where.where(), visible(self.schema, view)))
+        conditions = every((where.where(), where.area.where(), visible(self.schema, view)))
         return select_page(_JSON if as_json else _DECODED, f"{self.schema}.outbox", conditions, page)
 
     def _one(self, where: Where, as_json: bool) -> Call[MessageInfo | None]:

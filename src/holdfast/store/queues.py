@@ -8,6 +8,7 @@ from datetime import datetime
 from holdfast.model.job import MOST_COUNTED, Left
 from holdfast.store.call import Call, Row, dicts, firsts, mapping, one_dict
 
+QUEUE = "coalesce(s.options ->> 'queue', 'default')"  # of a schedule `s`
 _SCAN = 1000  # waiting jobs and queues that unknown_tasks() reads
 
 
@@ -41,11 +42,12 @@ class QueueCalls:
         )
 
     def names(self, *, of_workers: bool = True) -> Call[builtins.list[str]]:
-        """Return the queues with due or running jobs or a task; with `of_workers`, also those that workers serve."""
+        """Return the queues with due or running jobs, a task or a schedule; with `of_workers`, also those served."""
         served = f"UNION SELECT unnest(queues) FROM {self.schema}.workers " if of_workers else ""
         return Call(
             f"{self._queues_of_jobs()} SELECT queue::text FROM names WHERE queue IS NOT NULL {served}"
-            f"UNION SELECT queue::text FROM {self.schema}.tasks ORDER BY 1",
+            f"UNION SELECT queue::text FROM {self.schema}.tasks "
+            f"UNION SELECT {QUEUE} FROM {self.schema}.schedules s ORDER BY 1",
             (),
             firsts,
         )

@@ -14,6 +14,7 @@ from holdfast.model.job import ids as job_ids
 from holdfast.model.schedule import Due, Schedule, ScheduleInfo
 from holdfast.store.call import Call, first, last, void
 from holdfast.store.jobs import job_fields
+from holdfast.store.queues import QUEUE
 
 _COLUMNS = (
     "s.name, task, cron, zone, missed::text, payload, options, paused, next_at, last_at, last_job::text, problem, "
@@ -106,9 +107,12 @@ class ScheduleCalls:
 
     def list(self) -> Call[builtins.list[ScheduleInfo]]:
         return Call(
-            f"SELECT {_COLUMNS}, EXISTS (SELECT 1 FROM {self.schema}.workers w WHERE s.task = ANY (w.tasks) "
-            f"AND {self.schema}.is_alive(w.id, w.heartbeat_at)), {self.schema}.clock() "
-            f"FROM {self.schema}.schedules s ORDER BY s.name",
+            f"""WITH alive AS (SELECT * FROM {self.schema}.workers w WHERE {self.schema}.is_alive(w.id, w.heartbeat_at))
+                SELECT {_COLUMNS}, s.task = ANY (w.tasks), {QUEUE} = ANY (w.queues), {self.schema}.clock()
+                FROM {self.schema}.schedules s, (
+                    SELECT array(SELECT unnest(tasks) FROM alive) AS tasks,
+                           array(SELECT unnest(queues) FROM alive WHERE NOT stopping) AS queues) w
+                ORDER BY s.name""",
             (),
             lambda rows: [ScheduleInfo(*map(_in_utc, row)) for row in rows],
         )

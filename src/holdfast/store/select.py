@@ -51,6 +51,22 @@ class Conditions:
         return every(given(condition, getattr(self, name)) for name, condition in self.SQL.items())
 
 
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Where a list looks: in some tables of jobs, or all; among all jobs, or messages of the outbox alone."""
+
+    places: tuple[str, ...] | None = None
+    messages: bool = False
+
+    def where(self) -> Where:
+        """Return the condition that keeps a query of the view `jobs` out of the other tables."""
+        return given("place = ANY(%s)", None if self.places is None else list(self.places))
+
+
+EVERYWHERE = Area()
+DEAD_ONLY = Area(("dead",))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """A page of a list. `before`, `after` and `floor` (the lowest) bound the ids, which grow with time; `size` bounds

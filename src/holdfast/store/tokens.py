@@ -65,12 +65,14 @@ class TokenCalls:
     def revoke(self, id_: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
         return Call(f"SELECT {self.schema}.revoke_token(%s::uuid, %s, %s)", (id_, by, reason), _first)
 
-    def use(self, digest: bytes) -> Call[Caller | None]:
+    def use(self, digests: Sequence[bytes]) -> Call[builtins.list[Caller | None]]:
+        """Return the callers of tokens, None for those that are not valid."""
         return Call(
-            "SELECT id::text, name, tenant, scopes, seconds_left, priority, rate "
-            f"FROM {self.schema}.use_token(decode(%s, 'hex'))",
-            (digest.hex(),),
-            _caller,
+            "SELECT u.id::text, u.name, u.tenant, u.scopes, u.seconds_left, u.priority, u.rate "
+            "FROM unnest(%s::text[]) WITH ORDINALITY AS d(digest, place) "
+            f"LEFT JOIN LATERAL {self.schema}.use_token(decode(d.digest, 'hex')) u ON true ORDER BY d.place",
+            (text_array([each.hex() for each in digests]),),
+            lambda rows: [_caller(*row) for row in rows],
         )
 
     def cursor_key(self) -> Call[str]:
@@ -90,11 +92,8 @@ class TokenCalls:
         )
 
 
-def _caller(rows: Rows) -> Caller | None:
-    if not rows:
-        return None
-    id_, name, tenant, scopes, left, priority, rate = rows[0]
-    return Caller(id_, name, tenant, frozenset(scopes), left, priority, rate)
+def _caller(id_: str | None, name: str, tenant: str | None, scopes: Sequence[str], *rest: Any) -> Caller | None:
+    return None if id_ is None else Caller(id_, name, tenant, frozenset(scopes), *rest)
 
 
 def _first(rows: Rows) -> Any:

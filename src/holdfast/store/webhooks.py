@@ -87,10 +87,13 @@ class WebhookCalls:
         timeout: float,
         dev: bool,
         description: str | None,
+        by: str | None = None,
+        reason: str | None = None,
     ) -> Call[bool]:
+        values = (id_, url, sealed, tenant, _texts(events), prefix, float(timeout), dev, description, by, reason)
         return Call(
-            f"SELECT {self.schema}.add_endpoint(%s::uuid, %s, %s, %s, %s::text[], %s, %s, %s, %s)",
-            (id_, url, sealed, tenant, _texts(events), prefix, float(timeout), dev, description),
+            f"SELECT {self.schema}.add_endpoint(%s::uuid, %s, %s, %s, %s::text[], %s, %s, %s, %s, %s, %s)",
+            values,
             first,
         )
 
@@ -107,23 +110,30 @@ class WebhookCalls:
             lambda rows: [Endpoint(*row) for row in rows],
         )
 
-    def change(self, id_: str, change: Mapping[str, Any]) -> Call[bool]:
+    def change(
+        self, id_: str, change: Mapping[str, Any], by: str | None = None, reason: str | None = None
+    ) -> Call[bool]:
         data = msgspec.json.encode(change).decode()
-        return Call(f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb)", (id_, data), first)
-
-    def enable(self, id_: str) -> Call[bool]:
-        return self.change(id_, {"enabled": True})
-
-    def disable(self, id_: str, reason: str | None, url: str | None = None) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.disable_endpoint(%s::uuid, %s, %s)", (id_, reason, url), first)
-
-    def remove(self, id_: str) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.remove_endpoint(%s::uuid)", (id_,), first)
-
-    def rotate(self, id_: str, sealed: str, keep: float) -> Call[bool]:
         return Call(
-            f"SELECT {self.schema}.rotate_secret(%s::uuid, %s, make_interval(secs => %s))",
-            (id_, sealed, float(keep)),
+            f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb, %s, %s)", (id_, data, by, reason), first
+        )
+
+    def enable(self, id_: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
+        return self.change(id_, {"enabled": True}, by, reason)
+
+    def disable(self, id_: str, reason: str | None, *, url: str | None = None, by: str | None = None) -> Call[bool]:
+        """Disable an endpoint; with a url, only if it still has that one."""
+        return Call(f"SELECT {self.schema}.disable_endpoint(%s::uuid, %s, %s, %s)", (id_, reason, url, by), first)
+
+    def remove(self, id_: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
+        return Call(f"SELECT {self.schema}.remove_endpoint(%s::uuid, %s, %s)", (id_, by, reason), first)
+
+    def rotate(
+        self, id_: str, sealed: str, keep: float, by: str | None = None, reason: str | None = None
+    ) -> Call[bool]:
+        return Call(
+            f"SELECT {self.schema}.rotate_secret(%s::uuid, %s, make_interval(secs => %s), %s, %s)",
+            (id_, sealed, float(keep), by, reason),
             first,
         )
 

@@ -6,14 +6,15 @@ import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.model import payload
 from holdfast.model.tick import Counts, Usage
 from holdfast.model.view import EVERYTHING, View
-from holdfast.store.call import Call, Row, array, dicts, firsts, one_dict, void
+from holdfast.store.call import Call, Row, array, dicts, first, firsts, one_dict, void
 from holdfast.store.select import every, given, visible
 
 _BY = {
@@ -24,6 +25,7 @@ _BY = {
     "day": "date_trunc('day', minute)",
 }
 Names = builtins.list[str]
+Wanted = Literal["drain", "now"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Upkept:
     known: bool  # whether this worker has a row in workers
     asleep: bool  # whether it has a row in sleepers
     acting: bool  # whether there are actions to work on
+    stop: Wanted | None  # what an operator has asked this worker to do
 
 
 class WorkerCalls:
@@ -73,7 +76,7 @@ class WorkerCalls:
 
     def upkeep(self, worker: str, ttl: float) -> Call[Upkept]:
         return Call(
-            "SELECT term, promoted, reclaimed, expired, next_slot, known, asleep, acting "
+            "SELECT term, promoted, reclaimed, expired, next_slot, known, asleep, acting, stop "
             f"FROM {self.schema}.upkeep(%s, make_interval(secs => %s))",
             (worker, ttl),
             lambda rows: Upkept(*rows[0]),
@@ -90,14 +93,27 @@ class WorkerCalls:
         return Call(f"SELECT {self.schema}.make_partitions()", (), lambda rows: int(rows[0][0]))
 
     def list(self) -> Call[builtins.list[Row]]:
-        """Return every worker, with the seconds since its last heartbeat and whether it counts as alive."""
+        """Return every worker, with the seconds since its last heartbeat, whether it counts as alive, its state (alive,
+        draining, stopping or gone), and who asked it to stop, why and when."""
         return dicts(
             f"""SELECT id, host, pid, version, queues, concurrency, started_at, heartbeat_at,
-                       extract(epoch FROM clock_timestamp() - heartbeat_at)::float8, stopping,
-                       {self.schema}.is_alive(id, heartbeat_at)
-                FROM {self.schema}.workers ORDER BY started_at, id""",
-            "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, heartbeat_age, stopping, alive",
+                       extract(epoch FROM clock_timestamp() - heartbeat_at)::float8, stopping, alive,
+                       CASE WHEN NOT alive THEN 'gone' WHEN s.now OR stopping AND s.worker IS NULL THEN 'stopping'
+                            WHEN s.worker IS NOT NULL THEN 'draining' ELSE 'alive' END,
+                       s.by, s.reason, s.requested_at
+                FROM {self.schema}.workers w LEFT JOIN {self.schema}.worker_stops s ON s.worker = w.id
+                CROSS JOIN LATERAL (SELECT {self.schema}.is_alive(id, heartbeat_at) AS alive OFFSET 0) a
+                ORDER BY started_at, id""",
+            "id, host, pid, version, queues, concurrency, started_at, heartbeat_at, heartbeat_age, stopping, alive, "
+            "state, stop_by, stop_reason, stop_requested_at",
         )
+
+    def stop(self, worker: str, *, now: bool, by: str | None, reason: str | None) -> Call[str | None]:
+        """Ask a worker to stop; return its id, or None if there is no such worker."""
+        for name, text in (("a worker", worker), ("by", by), ("reason", reason)):
+            if text:
+                payload.check_text(text, name, 1 << 20)
+        return Call(f"SELECT {self.schema}.stop_worker(%s, %s, %s, %s)", (worker, now, by, reason), first)
 
     def running(self, limit: int = 10_000) -> Call[builtins.list[Row]]:
         """Return what each worker runs now: jobs, the tasks, seconds since the oldest was claimed and until the first
@@ -169,7 +185,8 @@ class WorkerCalls:
     ) -> Call[builtins.list[Usage]]:
         """Return the usage of the last `since` seconds, or since a time, summed by tenant, task, minute, hour or day.
 
-        The newest time comes first, then the most run seconds.
+        The newest time comes first, then the most run seconds. Only the last minutes are kept one by one, so an
+        earlier `since` counts from the beginning of its ten minutes, or of its hour after two hours.
         """
         if unknown := [each for each in by if each not in _BY]:
             raise UsageError(f"usage is summed by {', '.join(_BY)}, got {unknown[0]!r}")
@@ -177,9 +194,15 @@ class WorkerCalls:
         sums = ["sum(runs)::int8", "sum(failures)::int8", "sum(run_seconds)", "sum(queue_seconds)"]
         order = [f"{n + 1} DESC" for n, each in enumerate(by) if each in ("minute", "hour", "day")]
         ago = f"{self.schema}.clock() - make_interval(secs => %s)"
+        began = f"SELECT {'%s::timestamptz' if isinstance(since, datetime) else ago} AS at"
+        age = f"{self.schema}.clock() - b.at"
+        unit = (
+            f"CASE WHEN {age} > '2 hours' THEN '1 hour'::interval WHEN {age} > '10 minutes' THEN '10 minutes' "
+            "ELSE '1 minute' END"
+        )
         where = every(
             (
-                given(f"minute >= date_trunc('minute', {'%s' if isinstance(since, datetime) else ago})", since),
+                given(f"minute >= (SELECT date_bin({unit}, b.at, '2000-01-01Z') FROM ({began}) b)", since),
                 given("minute < %s", until),
                 given("tenant = %s", tenant),
                 given("task = %s", task),

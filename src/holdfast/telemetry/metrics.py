@@ -10,21 +10,23 @@ import contextlib
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import ConfigurationError
 from holdfast.model.tick import Figures
 from holdfast.settings import VERSION
 from holdfast.store.call import Call
 from holdfast.store.figures import STATES, FigureCalls
+from holdfast.store.horizon import KINDS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
 
-T = TypeVar("T")
+Rows = list[tuple[tuple[str, ...], float]]
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)  # seconds
+BOUNDS = (*map(str, BUCKETS), "+Inf")
 MOST_LABELS = 200  # tasks, or queues
 OTHERS = "(others)"
 FOLD = 1000  # durations kept until they are sorted into buckets
@@ -75,10 +77,12 @@ class _Lists(dict[str, list[float]]):
 
 
 class Stats:
-    """Attempts by task. The worker's loop writes, another thread reads."""
+    """Attempts by task. The worker's loop writes, another thread reads. meters: those of OpenTelemetry that export
+    them."""
 
-    def __init__(self, tasks: Container[str]) -> None:
+    def __init__(self, tasks: Container[str], meters: Sequence[Any] = ()) -> None:
         self._known = tasks
+        self.meters = meters
         self._tallies: dict[str, Tally] = {}
         self._lock = threading.RLock()
         # Durations of successful attempts, by task. This is the fast path: a worker appends without a call, and calls
@@ -128,36 +132,42 @@ class Stats:
         return {task: (dict(tally.outcomes), tally.below, tally.seconds) for task, tally in tallies.items()}
 
 
+class Family(NamedTuple):
+    """A counter or a gauge: its rows are the values of the labels, and the number."""
+
+    name: str
+    help: str
+    rows: Rows
+    labels: tuple[str, ...] = ()
+    is_counter: bool = False
+
+
 class WorkerMetrics:
     """A collector of one worker's metrics."""
 
     def __init__(
         self, stats: Stats, counters: Callable[[], Mapping[str, float]], gauges: Callable[[], Mapping[str, float]]
     ) -> None:
-        self._stats = stats
+        self.durations = Durations(
+            stats,
+            ("holdfast_attempts", "Attempts that ended in this worker.", "task", "outcome"),
+            ("holdfast_attempt_duration_seconds", "Duration of attempts."),
+        )
         self._counters = counters
         self._gauges = gauges
 
+    def families(self) -> Iterator[Family]:
+        """Yield what is not a duration."""
+        for name, value in self._counters().items():
+            yield Family(f"holdfast_{name}", _HELP[name], [((), value)], is_counter=True)
+        for name, value in self._gauges().items():
+            yield Family(f"holdfast_{name}", _HELP[name], [((), value)])
+        yield Family("holdfast_worker_info", "1 for the version of this worker.", [((VERSION,), 1)], ("version",))
+
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        yield from _families(
-            self._stats,
-            "holdfast_attempts",
-            "Attempts that ended in this worker.",
-            "task",
-            "outcome",
-            "holdfast_attempt_duration_seconds",
-            "Duration of attempts.",
-        )
-        for name, value in self._counters().items():
-            yield CounterMetricFamily(f"holdfast_{name}", _HELP[name], value)
-        for name, value in self._gauges().items():
-            yield GaugeMetricFamily(f"holdfast_{name}", _HELP[name], value)
-        info = GaugeMetricFamily("holdfast_worker_info", "1 for the version of this worker.", labels=["version"])
-        info.add_metric([VERSION], 1)
-        yield info
+        yield from self.durations.collect()
+        yield from map(_metric, self.families())
 
 
 class DatabaseMetrics:
@@ -173,79 +183,94 @@ class DatabaseMetrics:
         """Return the query."""
         return self._calls.metrics(MOST_LABELS, OTHERS)
 
+    def families(self) -> Iterator[Family]:
+        """Yield the gauges."""
+        figures = self._ask(self.call)
+        jobs: Rows = [((queue, state), number) for queue, of in figures.jobs.items() for state, number in of.items()]
+        yield Family("holdfast_queue_jobs", "Jobs in a queue.", jobs, ("queue", "state"))
+        estimated: Rows = [((state,), state in figures.estimated) for state in STATES]
+        yield Family("holdfast_queue_jobs_estimated", _HELP["queue_jobs_estimated"], estimated, ("state",))
+        waits: Rows = [((queue,), seconds) for queue, seconds in figures.waits.items()]
+        yield Family("holdfast_queue_oldest_wait_seconds", "Wait of the oldest due job.", waits, ("queue",))
+        yield Family("holdfast_workers", "Live workers.", [((), figures.workers)])
+        yield Family(
+            "holdfast_figures_taken_seconds", "When jobs were counted, in Unix time.", [((), figures.taken_at)]
+        )
+        levels: Rows = [((each.metric,), LEVELS[each.level]) for each in figures.levels if each.level is not None]
+        yield Family("holdfast_health_level", "0 is good, 1 a warning, 2 critical.", levels, ("metric",))
+        holders: Rows = [((kind,), figures.holders.get(kind, 0)) for kind in KINDS]
+        yield Family("holdfast_horizon_holders", _HELP["horizon_holders"], holders, ("kind",))
+
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        figures = self._ask(self.call)
-        jobs = GaugeMetricFamily("holdfast_queue_jobs", "Jobs in a queue.", labels=["queue", "state"])
-        for queue, states in figures.jobs.items():
-            for state, number in states.items():
-                jobs.add_metric([queue, state], number)
-        yield jobs
-        estimated = GaugeMetricFamily(
-            "holdfast_queue_jobs_estimated",
-            "1 where the jobs of a state are estimated, because their table is large.",
-            labels=["state"],
-        )
-        for state in STATES:
-            estimated.add_metric([state], state in figures.estimated)
-        yield estimated
-        wait = GaugeMetricFamily("holdfast_queue_oldest_wait_seconds", "Wait of the oldest due job.", labels=["queue"])
-        for queue, seconds in figures.waits.items():
-            wait.add_metric([queue], seconds)
-        yield wait
-        yield GaugeMetricFamily("holdfast_workers", "Live workers.", figures.workers)
-        yield GaugeMetricFamily(
-            "holdfast_figures_taken_seconds", "When jobs were counted, in Unix time.", figures.taken_at
-        )
-        level = GaugeMetricFamily("holdfast_health_level", "0 is good, 1 a warning, 2 critical.", labels=["metric"])
-        for each in figures.levels:
-            if each.level is not None:
-                level.add_metric([each.metric], LEVELS[each.level])
-        yield level
+        yield from map(_metric, self.families())
 
 
 class RequestMetrics:
     """A collector of a service's requests, by route (as in the OpenAPI document) and status."""
 
     def __init__(self, stats: Stats, waiting: Callable[[], int]) -> None:
-        self._stats = stats
+        self.durations = Durations(
+            stats,
+            ("holdfast_http_requests", "Completed requests.", "route", "status"),
+            ("holdfast_http_request_duration_seconds", "Duration of requests."),
+        )
         self._waiting = waiting
+
+    def families(self) -> Iterator[Family]:
+        """Yield what is not a duration."""
+        yield Family("holdfast_http_requests_waiting", "Requests that wait for a job.", [((), self._waiting())])
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        yield from _families(
-            self._stats,
-            "holdfast_http_requests",
-            "Completed requests.",
-            "route",
-            "status",
-            "holdfast_http_request_duration_seconds",
-            "Duration of requests.",
-        )
-        yield GaugeMetricFamily("holdfast_http_requests_waiting", "Requests that wait for a job.", self._waiting())
+        yield from self.durations.collect()
+        yield from map(_metric, self.families())
 
 
-def _families(
-    stats: Stats, counter: str, counter_help: str, by: str, outcome: str, histogram: str, histogram_help: str
-) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+class Durations:
+    """What `Stats` counts, as a counter of outcomes and a histogram."""
 
-    counts = CounterMetricFamily(counter, counter_help, labels=[by, outcome])
-    durations = HistogramMetricFamily(histogram, histogram_help, labels=[by])
-    bounds = [*map(str, BUCKETS), "+Inf"]
-    for each, (outcomes, below, seconds) in stats.read().items():
-        for name, number in outcomes.items():
-            counts.add_metric([each, name], number)
-        durations.add_metric([each], list(zip(bounds, below, strict=True)), seconds)
-    yield counts
-    yield durations
+    def __init__(self, stats: Stats, counter: tuple[str, str, str, str], histogram: tuple[str, str]) -> None:
+        self._stats = stats
+        self._counter, self._counter_help, *self._labels = counter
+        self._histogram, self._histogram_help = histogram
+
+    def families(self) -> Iterator[Family]:
+        """Yield the counter, and the parts of the histogram as gauges."""
+        read = self._stats.read()
+        by, outcome = self._labels
+        counts: Rows = [((each, name), number) for each, (of, _, _) in read.items() for name, number in of.items()]
+        yield Family(self._counter, self._counter_help, counts, (by, outcome), is_counter=True)
+        parts = [(each, list(zip(BOUNDS, below, strict=True)), seconds) for each, (_, below, seconds) in read.items()]
+        buckets: Rows = [((each, bound), number) for each, below, _ in parts for bound, number in below]
+        yield Family(f"{self._histogram}_bucket", self._histogram_help, buckets, (by, "le"))
+        yield Family(f"{self._histogram}_count", self._histogram_help, [((e,), b[-1][1]) for e, b, _ in parts], (by,))
+        yield Family(f"{self._histogram}_sum", self._histogram_help, [((e,), s) for e, _, s in parts], (by,))
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counter and the histogram."""
+        from prometheus_client.core import HistogramMetricFamily
+
+        counter = next(self.families())
+        yield _metric(counter)
+        durations = HistogramMetricFamily(self._histogram, self._histogram_help, labels=self._labels[:1])
+        for each, (_, below, seconds) in self._stats.read().items():
+            durations.add_metric([each], list(zip(BOUNDS, below, strict=True)), seconds)
+        yield durations
+
+
+def _metric(family: Family) -> Metric:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    kind = CounterMetricFamily if family.is_counter else GaugeMetricFamily
+    metric = kind(family.name, family.help, labels=family.labels)
+    for labels, number in family.rows:
+        metric.add_metric(labels, number)
+    return metric
 
 
 _HELP = {
+    "claims": "Claims made by this worker, with jobs or without.",
     "jobs_claimed": "Jobs claimed by this worker.",
     "jobs_throttled": "Times that a claim skipped work because of a limit.",
     "lock_contentions": "Times that another worker had locked a limit.",
@@ -253,6 +278,8 @@ _HELP = {
     "jobs_running": "Running handlers.",
     "jobs_ready": "Jobs claimed and not yet started.",
     "worker_slots": "Handlers that may run at once.",
+    "queue_jobs_estimated": "1 where the jobs of a state are estimated, because their table is large.",
+    "horizon_holders": "Transactions open for over 5 minutes, and replication slots, that keep vacuum from working.",
 }
 
 
@@ -261,7 +288,7 @@ def exposition(*collectors: Collector, accept: str = "") -> tuple[bytes, str]:
     try:
         from prometheus_client.exposition import choose_encoder
     except ImportError:
-        raise ConfigurationError("metrics_port needs: pip install 'holdfast[metrics]'") from None
+        raise ConfigurationError("metrics_port needs: pip install 'holdfast-jobs[metrics]'") from None
     encode, content_type = choose_encoder(accept)
     return encode(_registry(collectors)), content_type
 

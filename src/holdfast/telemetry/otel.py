@@ -38,7 +38,7 @@ try:
         TracerProvider,
     )  # fmt: skip
 except ImportError:
-    raise ConfigurationError("traces need: pip install 'holdfast[otel]'") from None
+    raise ConfigurationError("traces need: pip install 'holdfast-jobs[otel]'") from None
 
 SYSTEM = "holdfast"
 CHANNEL = "channel:"

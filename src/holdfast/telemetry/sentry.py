@@ -41,7 +41,7 @@ class Reporter:
         try:
             from sentry_sdk import Client
         except ImportError:
-            raise ConfigurationError("sentry_dsn needs: pip install 'holdfast[sentry]'") from None
+            raise ConfigurationError("sentry_dsn needs: pip install 'holdfast-jobs[sentry]'") from None
         try:
             self._client: Client = Client(
                 dsn,

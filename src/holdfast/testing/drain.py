@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -18,6 +19,7 @@ import msgspec
 
 from holdfast.client import Enqueuer, Holdfast
 from holdfast.errors import JobFailed, UnknownTask, UsageError
+from holdfast.model import payload
 from holdfast.model.job import JobInfo, Status
 from holdfast.model.outbox import PREFIX
 from holdfast.model.outcome import SETTLED
@@ -73,6 +75,8 @@ class Plan:
     until: datetime | None = None
     with_retries: bool = False
     with_schedules: bool = False
+    with_sleeps: bool = False
+    signals: Mapping[str, Any] = field(default_factory=dict)
     raise_errors: bool = True
     max_jobs: int = 1000
     concurrency: int = 1
@@ -99,8 +103,7 @@ class Drain:
         if self._plan.with_schedules:  # as a worker does when it starts: slots count from now on
             self._database.run(self._hf.database.calls.schedules.register(self._hf.registry.schedules.values()))
         await self._run_due()
-        while not self._ended_badly() and (at := self._next_time()) is not None:
-            self._move_to(at)
+        while not self._ended_badly() and (self._signal() or self._move_on()):
             await self._run_due()
         if self._plan.until is not None and not self._over():
             self._move_to(self._plan.until)
@@ -187,6 +190,24 @@ class Drain:
         if self._over() or self._worker.only is not None:
             self._worker.halt()
 
+    def _signal(self) -> bool:
+        """Send those of the plan's signals that jobs wait for; return whether there were any."""
+        if self._over():
+            return False
+        calls, sent = self._hf.database.calls.steps, False
+        for name, tenant in self._database.awaited_signals() if self._plan.signals else ():
+            if name in self._plan.signals:
+                value = payload.encode(self._plan.signals[name], f"the value of signal {name!r}")
+                sent = self._database.run(calls.signal(name, value, tenant or None, None)) or sent
+        return sent
+
+    def _move_on(self) -> bool:
+        """Move the clock to the next time that the plan asks for; return whether there is one."""
+        if (at := self._next_time()) is None:
+            return False
+        self._move_to(at)
+        return True
+
     def _next_time(self) -> datetime | None:
         """Return the next time at which the plan has something to run."""
         plan, times = self._plan, []
@@ -194,6 +215,8 @@ class Drain:
             return None
         if plan.with_retries:
             times.append(self._database.next_due(plan.queue, retries_only=True))
+        if plan.with_sleeps:
+            times.append(self._database.next_waking(plan.queue))
         if plan.until is not None:
             at = self._database.next_due(plan.queue, retries_only=False)
             slot = self._database.next_slot() if plan.with_schedules else None

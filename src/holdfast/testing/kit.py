@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -59,6 +59,8 @@ class Kit:
         until: datetime | timedelta | float | None = None,
         with_retries: bool = False,
         with_schedules: bool = False,
+        with_sleeps: bool = False,
+        signals: Mapping[str, Any] | None = None,
         raise_errors: bool = True,
         max_jobs: int = 1000,
         concurrency: int = 1,
@@ -68,7 +70,8 @@ class Kit:
 
         until: also run what comes due by then (a time, or seconds or a timedelta from now). The clock moves from one
         due time to the next, and to `until` at the end. with_retries: also run each retry, moving the clock to its due
-        time. with_schedules: also run periodic jobs, at each slot from now until `until`.
+        time. with_schedules: also run periodic jobs, at each slot from now until `until`. with_sleeps: also move the
+        clock to the end of each ctx.sleep(). signals: values by name, each sent once a job waits for it.
         raise_errors: raise a handler's error, unless a later attempt succeeded; RetryLater, Snooze and Cancel are not
         errors. max_jobs and timeout (seconds) end a drain that would not end by itself. The async form runs async
         handlers on the caller's event loop.
@@ -79,6 +82,8 @@ class Kit:
             until=until,
             with_retries=with_retries,
             with_schedules=with_schedules,
+            with_sleeps=with_sleeps,
+            signals=signals or {},
             raise_errors=raise_errors,
             max_jobs=max_jobs,
             concurrency=concurrency,

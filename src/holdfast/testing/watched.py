@@ -76,7 +76,7 @@ class WatchedWorker(Worker):
 
     def _session(self, purpose: str, tell: Callable[[str], None] | None = None) -> Session:
         session: Any = super()._session(purpose, tell)
-        if self._keeps_connection and purpose in ("service", "finish", "claim"):
+        if self._keeps_connection and purpose in ("service", "finish", "claim", "steps"):
             session = KeptSession(self._database)
         if self.only is not None and purpose == "claim":
             session = FirstSession(session, self._database, self.only)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
+from holdfast.model.clock import CLOCK
 from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs
@@ -32,5 +33,5 @@ async def listen(session: Session, calls: Calls, worker: str, on_notification: C
                     on_notification(payload)
         except HoldfastError as error:
             warnings.failed("listener lost; polling continues", error)
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, 5.0)
+        await asyncio.sleep(CLOCK.jitter(pause))
+        pause = min(pause * 2, 2.0)

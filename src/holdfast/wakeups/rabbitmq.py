@@ -43,7 +43,7 @@ SOUND_AFTER = 5.0  # seconds after which a connection resets the backoff
 PATIENCE = 5.0  # seconds for connecting, and for each message
 HEARTBEAT = 10  # seconds; a broker silent for twice as long is gone
 FAREWELL = 0.5  # seconds that an exiting process waits for its last message
-INSTALL = "amqp_enabled needs: pip install 'holdfast[rabbitmq]'"
+INSTALL = "amqp_enabled needs: pip install 'holdfast-jobs[rabbitmq]'"
 Work = Callable[["AbstractChannel", "AbstractExchange"], Awaitable[None]]
 
 
@@ -201,7 +201,7 @@ class Publisher:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._starting = threading.Lock()
-        self._voice: Voice | None = None
+        self.voice: Voice | None = None
 
     def publish(self, job_id: str, *, committed: bool = True) -> None:
         """Publish a hint for a job; if the job is not committed yet, LATER seconds from now."""
@@ -220,24 +220,24 @@ class Publisher:
     def _running_voice(self) -> Voice:
         if self._pid != os.getpid():  # a fork has no threads, and the lock may be held forever
             self._reset()
-        return self._voice or self._start()
+        return self.voice or self._start()
 
     def close(self) -> None:
         """End the thread; wait half a second for its last message."""
-        if self._pid == os.getpid() and (voice := self._voice) is not None:
-            self._voice = None
+        if self._pid == os.getpid() and (voice := self.voice) is not None:
+            self.voice = None
             voice.close()
 
     def _start(self) -> Voice:
         with self._starting:
-            if self._voice is None:
-                self._voice = Voice(self._settings)
+            if self.voice is None:
+                self.voice = Voice(self._settings)
                 if installed():
-                    self._voice.start()
+                    self.voice.start()
                 else:
                     logs.event(log, logging.WARNING, INSTALL)
                 atexit.register(_close_quietly, weakref.ref(self))
-            return self._voice
+            return self.voice
 
 
 class Voice(threading.Thread):
@@ -247,14 +247,14 @@ class Voice(threading.Thread):
         super().__init__(name="holdfast-rabbitmq", daemon=True)
         self._settings = settings
         self.link = Link(settings, "holdfast publisher")
-        self._told: deque[tuple[float, str]] = deque(maxlen=BUFFER)
+        self.queued: deque[tuple[float, str]] = deque(maxlen=BUFFER)
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
 
     def say(self, job_id: str, delay: float) -> None:
         """Queue a message; safe to call from any thread."""
-        self._told.append((time.monotonic() + delay, job_id))
+        self.queued.append((time.monotonic() + delay, job_id))
         self._stir()
 
     def close(self) -> None:
@@ -288,8 +288,8 @@ class Voice(threading.Thread):
         waiting: list[tuple[float, str]] = []
         while True:
             self._wake.clear()
-            while self._told:
-                waiting.append(self._told.popleft())
+            while self.queued:
+                waiting.append(self.queued.popleft())
             now = time.monotonic()
             due = [each for each in waiting if each[0] <= now]
             waiting = [each for each in waiting if each[0] > now][-BUFFER:]

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import UnknownTask
 from holdfast.model.clock import CLOCK, Clock
 from holdfast.model.job import Job
-from holdfast.model.outcome import FAILURES, SETTLED, Dead, Fail, Outcome, RetryLater, ending_of
+from holdfast.model.outcome import FAILURES, PARKED, SETTLED, Dead, Fail, Outcome, RetryLater, ending_of
 from holdfast.telemetry import logs
 from holdfast.telemetry.scrub import scrub
 
@@ -48,7 +48,7 @@ class AttemptLog:
             )
         if outcome.outcome in ("succeeded", SETTLED):
             self.succeeded(job)
-        elif outcome.outcome != "released":
+        elif outcome.outcome not in ("released", PARKED):
             self._failed(job, outcome, outcome.error or {})
 
     def take_failures(self) -> Failures:

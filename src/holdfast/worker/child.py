@@ -29,9 +29,10 @@ from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome, clean, describe
 from holdfast.model.resource import Resource
 from holdfast.model.signature import Call
+from holdfast.model.step import Parked
 from holdfast.settings import Settings
 from holdfast.telemetry import logs
-from holdfast.worker.execute import Judge, make_context, with_context
+from holdfast.worker.execute import Judge, make_context, park, with_context
 from holdfast.worker.link import JobLink, Report
 from holdfast.worker.messages import (
     Done,
@@ -231,6 +232,11 @@ class Handlers:
                 if task.is_async:  # a copy of the context: the runner's own lacks the middleware's variables
                     result = self._loop.run(result, context=contextvars.copy_context())
             return self._judge.succeeded(job, result)
+        except (Parked, BaseExceptionGroup) as error:
+            try:
+                return park(job, error)
+            except BaseException as failure:
+                return self._judge.failed(job, failure)
         except MemoryError as error:
             self.out_of_memory = True
             return self._failed_by_memory(job, error)

@@ -12,6 +12,8 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
+from msgspec import UNSET
+
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
 from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import Settings
@@ -25,7 +27,7 @@ from holdfast.worker.sleeper import Sleeper
 from holdfast.worker.wakeup import Wakeup
 
 log = logs.get("worker")
-LONGEST_PAUSE = 5.0
+LONGEST_PAUSE = 1.0  # seconds, jittered: the most that a failover costs beyond its own time
 
 
 class Claimer:
@@ -116,6 +118,8 @@ class Claimer:
         self._outage.end()
         if jobs and leaving:
             self._sleeper.registered = False
+        if (due := self.intake.info.due) is not UNSET:
+            self._sleeper.learn(due)
         self._backoff.note(self.intake.info, jobs)
         return jobs
 

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.client import Holdfast, Task
-from holdfast.errors import HoldfastError, InvalidPayload, SchemaError, UnknownTask
+from holdfast.errors import HoldfastError, InvalidPayload, SchemaError, UnknownTask, UsageError
 from holdfast.model.context import Context, Link
 from holdfast.model.failure import Failure, fingerprint
 from holdfast.model.job import Job
-from holdfast.model.outcome import FAILURES, SETTLED, Outcome, Verdict, describe, ending_of
+from holdfast.model.outcome import FAILURES, PARKED, SETTLED, Outcome, Verdict, describe, ending_of
 from holdfast.model.resource import Resource
 from holdfast.model.signature import Call
+from holdfast.model.step import Parked, parked_in
 from holdfast.settings import Settings
 from holdfast.telemetry import logs, sentry
-from holdfast.worker.link import JobLink, encode_result
+from holdfast.worker.link import encode_result
 
 if TYPE_CHECKING:
-    from holdfast.worker.link import Progress
+    from holdfast.worker.link import Links
     from holdfast.worker.processes import Processes
     from holdfast.worker.threads import Threads
 
@@ -40,7 +41,7 @@ class Attempts:
         hf: Holdfast,
         threads: Threads,
         processes: Processes,
-        progress: Progress,
+        links: Links,
         settings: Settings,
         on_mismatch: Callable[[SchemaError], None],
         on_error: Callable[[Job, BaseException], None] | None = None,
@@ -50,7 +51,7 @@ class Attempts:
         self._around = hf.registry.around_attempt
         self._threads = threads
         self._processes = processes
-        self._progress = progress
+        self._links = links
         self._settings = settings
         self._judge = Judge(hf.registry.tasks, settings)
         self._resources: dict[Resource[Any], Any] = {}
@@ -74,6 +75,7 @@ class Attempts:
     async def close(self, *, at_once: bool) -> None:
         """End the child processes; unless at_once, idle ones may clean up first."""
         await self._processes.close(at_once=at_once)
+        await self._links.close()
 
     def kill(self) -> None:
         """Kill the child processes, and end each thread after its current call."""
@@ -94,7 +96,7 @@ class Attempts:
                 result = await task.handler(*args, **kwargs)
             else:
                 result = await self._call(task, job, args, kwargs, around)
-            return self._judge.succeeded(job, result)
+            return result if result.__class__ is Outcome else self._judge.succeeded(job, result)
         except asyncio.CancelledError as error:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise  # the worker canceled this attempt; otherwise the handler's own cancellation escaped
@@ -144,15 +146,19 @@ class Attempts:
             kwargs[name] = self._resources[resource]
         if task.signature.context_name is None and not around:
             return await self._run(task, job, args, kwargs)
-        context = make_context(job, self._link(job))
+        context = make_context(job, self._links.make(job))
         args, kwargs = with_context(task, context, args, kwargs)
         if not around:
-            return await self._run(task, job, args, kwargs)
+            return await self._run_or_park(task, job, args, kwargs)
         async with self._around.entered(context):
-            return await self._run(task, job, args, kwargs)
+            return await self._run_or_park(task, job, args, kwargs)
 
-    def _link(self, job: Job) -> Link:
-        return JobLink(self._hf, job, self._progress.report, self._settings.max_result)
+    async def _run_or_park(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the handler. If it waits for something, return that as an outcome, which is no error for middleware."""
+        try:
+            return await self._run(task, job, args, kwargs)
+        except (Parked, BaseExceptionGroup) as error:
+            return park(job, error)
 
     async def _run(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not task.is_async:
@@ -171,11 +177,11 @@ class Attempts:
         """Run the job in a child, which decodes the payload and judges the result itself."""
         if not around:
             return await self._call_child(task, job, None)
-        async with self._around.entered(make_context(job, self._link(job))):
+        async with self._around.entered(make_context(job, self._links.make(job))):
             return await self._call_child(task, job, self._around.carried())
 
     async def _call_child(self, task: Task[Any, Any], job: Job, carried: dict[str, str] | None) -> Outcome | None:
-        result, output = await self._processes.run(task, job, self._progress.report, carried)
+        result, output = await self._processes.run(task, job, self._links.report, carried)
         outcome = self._judge.failed(job, result) if isinstance(result, Exception) else result
         if outcome is not None and outcome.error is not None:
             if output:
@@ -270,6 +276,16 @@ class Judge:
         """Snooze a job whose task is unknown, without counting an attempt, until a worker knows the task."""
         details = describe(UnknownTask(job.task, self._tasks), self._max_error)
         return Outcome(job.id, job.lease.token, "snoozed", error=details, delay=UNKNOWN_TASK_DELAY)
+
+
+def park(job: Job, error: BaseException) -> Outcome:
+    """Return the outcome of a handler that waits for something, or raise the error of one that does not."""
+    if (parked := parked_in(error)) is None:
+        raise error
+    if job.settled:
+        raise UsageError(f"job {job.id} was finished by its ctx.transaction() and cannot wait for {parked.name!r}")
+    wait = {"kind": parked.kind, "name": parked.name, "seconds": parked.seconds}
+    return Outcome(job.id, job.lease.token, PARKED, wait=wait)
 
 
 def find_schema_error(error: BaseException | None, database: tuple[str, str], depth: int = 20) -> SchemaError | None:

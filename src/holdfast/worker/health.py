@@ -17,6 +17,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import Settings
 from holdfast.store.wire.session import Session
+from holdfast.telemetry.systemd import Notifier
 from holdfast.wakeups.rabbitmq import Consumer
 from holdfast.worker.cancel import LOOK_EVERY
 from holdfast.worker.claim import Claimer
@@ -57,6 +58,7 @@ class Health:
         self._shutdown = shutdown
         self._clock = clock
         self._beat_at = self._started_at = 0.0
+        self.notifier: Notifier | None = None  # to the service manager, if it watches this process
 
     def start(self) -> None:
         """Mark the worker as registered and started."""
@@ -65,6 +67,22 @@ class Health:
     def beat(self) -> None:
         """Record a beat; called on the event loop several times a second, at the loop monitor's request."""
         self._beat_at = self._clock.monotonic()
+
+    @property
+    def has_claimed(self) -> bool:
+        """Return whether a claim has worked, with jobs or without."""
+        return self._claimer.intake.counts.claims > 0
+
+    def report(self) -> None:
+        """Report to the service manager; called on the event loop several times a second, so a blocked loop reports
+        nothing."""
+        if self.notifier is None:
+            return
+        if self._shutdown.requested.is_set():
+            self.notifier.stopping()
+        elif self.has_claimed:
+            self.notifier.ready()
+        self.notifier.alive(lambda: _healthy(self.live()))
 
     def live(self) -> Checks:
         """Return the checks that only a restart can repair; an unavailable database is not among them."""

@@ -23,6 +23,7 @@ _TENANT = attrgetter("tenant")
 class ClaimCounts:
     """What a worker has claimed."""
 
+    claims: int = 0
     claimed: int = 0
     throttled: int = 0  # lanes that limits have closed
     contention: int = 0  # claims without the ring's lock
@@ -87,6 +88,7 @@ class Intake:
         self.info, self.free, self.ends_seen = info, free, False
         self._buffer.queue_limited = info.limited
         counts = self.counts
+        counts.claims += 1
         counts.contention += info.busy
         counts.throttled += info.closed
         if jobs:

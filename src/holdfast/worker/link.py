@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.model.outbox import Emitted
     from holdfast.store.wire.session import Session
     from holdfast.store.wire.transaction import Transaction
+    from holdfast.worker.steps import RunningStep, Steps
+    from holdfast.worker.stepstore import StepStore
 
 log = logs.get("worker")
 Report = Callable[[Job, Progressed | LogLine], None]
@@ -93,13 +95,15 @@ def encode_result(task: Task[Any, Any], value: Any, max_size: int) -> bytes:
 class JobLink(Link):
     """The link of one job, in its worker or in a child process."""
 
-    __slots__ = ("_conn", "_hf", "_job", "_max_result", "_report", "_turn")
+    __slots__ = ("_conn", "_hf", "_job", "_max_result", "_report", "_steps", "_store", "_turn")
 
-    def __init__(self, hf: Holdfast, job: Job, report: Report, max_result: int) -> None:
+    def __init__(self, hf: Holdfast, job: Job, report: Report, max_result: int, store: StepStore | None = None) -> None:
         self._hf = hf
         self._job = job
         self._report = report
         self._max_result = max_result
+        self._store = store
+        self._steps: Steps | None = None
         self._turn = threading.Lock()  # at most one transaction is open
         self._conn: Any = None  # of the open transaction
 
@@ -115,13 +119,48 @@ class JobLink(Link):
     def log(self, level: str, text: str) -> None:
         self._report(self._job, LogLine(0, level, clean(text, 1000)))
 
+    def durable(self, operation: str, *args: Any) -> Any:
+        """Run an operation on the job's steps; in an async handler, return its coroutine."""
+        steps = self.steps()
+        if operation == "batch":
+            return steps.batch(*args)
+        return steps.run(getattr(steps, operation)(*args))
+
+    def steps(self) -> Steps:
+        """Return the job's durable steps."""
+        if self._steps is None:
+            from holdfast.worker.steps import Steps  # imported late: most jobs have no steps
+
+            self._steps = Steps(self._hf, self._job, self._store, self._max_result)
+        return self._steps
+
+    @property
+    def _step(self) -> RunningStep | None:
+        """Return the step whose function calls this."""
+        if self._steps is None:
+            return None
+        from holdfast.worker.steps import running_step
+
+        return running_step(self._job)
+
+    @property
+    def step_key(self) -> str:
+        if (step := self._step) is None:
+            raise UsageError("ctx.step_key is the key of a running step; it is read by the step's function")
+        return f"{self._job.id}:{step.name}"
+
     def set_result(self, value: Any) -> None:
+        if (step := self._step) is not None:
+            step.result = self.steps().encode(step, value)
+            return
         self._job.result = encode_result(self._hf.registry.tasks[self._job.task], value, self._max_result)
 
     def transaction(self) -> Transaction:
         from holdfast.store.wire.transaction import Transaction  # imported late: most child processes do not need it
 
         job = self._job
+        if (step := self._step) is not None:
+            return self._step_transaction(step)
         if job.settled:
             raise UsageError(f"job {job.id} has already been finished by a ctx.transaction(); use one for all its work")
         return Transaction(
@@ -132,6 +171,30 @@ class JobLink(Link):
             job.id,
             self._turn,
             self._opened,
+        )
+
+    def _step_transaction(self, step: RunningStep) -> Transaction:
+        """Return a transaction that stores the step with the rows of its function."""
+        from holdfast.store.wire.transaction import Transaction
+        from holdfast.worker.steps import refuse
+
+        if step.settled:
+            raise UsageError(
+                f"step {step.name!r} has already been stored by a ctx.transaction(); use one for all its work"
+            )
+
+        def settle() -> None:
+            step.settled = True
+
+        return Transaction(
+            self._hf.database.sync_pool,
+            self._hf.database.async_pool,
+            lambda: self.steps().refusal(step),
+            settle,
+            self._job.id,
+            self._turn,
+            self._opened,
+            lambda refused: refuse(refused, self._job, step.name),
         )
 
     def emit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
@@ -165,3 +228,21 @@ class JobLink(Link):
 
     def _settle(self) -> None:
         self._job.settled, self._job.kept = True, self._job.result
+
+
+class Links:
+    """Makes the links of a worker's jobs."""
+
+    def __init__(self, hf: Holdfast, progress: Progress, steps: StepStore, max_result: int) -> None:
+        self.report = progress.report
+        self._hf = hf
+        self._steps = steps
+        self._max_result = max_result
+
+    def make(self, job: Job) -> Link:
+        """Return the link of a job."""
+        return JobLink(self._hf, job, self.report, self._max_result, self._steps)
+
+    async def close(self) -> None:
+        """Close the connection for steps."""
+        await self._steps.close()

@@ -13,6 +13,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.client import Holdfast
@@ -23,7 +24,7 @@ from holdfast.model.tick import Counts
 from holdfast.model.webhook import QUEUE
 from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
-from holdfast.telemetry import logs, metrics
+from holdfast.telemetry import logs, metrics, systemd
 from holdfast.wakeups.rabbitmq import Consumer
 from holdfast.worker.beat import Beat, LoopMonitor
 from holdfast.worker.cancel import CancelPoll
@@ -34,12 +35,13 @@ from holdfast.worker.finish import Finisher
 from holdfast.worker.health import Health, kept
 from holdfast.worker.intake import Intake
 from holdfast.worker.lease import LeaseKeeper
-from holdfast.worker.link import Progress
+from holdfast.worker.link import Links, Progress
 from holdfast.worker.prefetch import PrefetchBuffer
 from holdfast.worker.presence import Presence, warn_of_webhooks
 from holdfast.worker.processes import Processes
 from holdfast.worker.sleeper import Sleeper
 from holdfast.worker.slots import Slots
+from holdfast.worker.stepstore import StepStore
 from holdfast.worker.stop import Shutdown
 from holdfast.worker.supervise import Lifeline
 from holdfast.worker.threads import Threads
@@ -87,7 +89,8 @@ class Worker:
         return Session(self.settings, f"{self.id} {purpose}", tell)
 
     def _make_finisher(self, hf: Holdfast, progress: Progress, wakeup: Wakeup, clock: Clock) -> Finisher:
-        stats = metrics.Stats(hf.registry.tasks) if self.settings.metrics_port else None
+        meters = hf.registry.meters
+        stats = metrics.Stats(hf.registry.tasks, meters) if self.settings.metrics_port or meters else None
         session, refuse = self._session("finish"), self._shutdown.refuse
         return Finisher(session, hf.database.calls, self.buffer, progress, wakeup, refuse, stats, clock)
 
@@ -96,7 +99,9 @@ class Worker:
     ) -> Attempts:
         at_once, mark_started = self._shutdown.at_once.is_set, self.finisher.mark_started
         processes = Processes(self.settings, at_once, mark_started, clock)
-        return make(hf, Threads("holdfast-job"), processes, progress, self.settings, self._shutdown.refuse)
+        steps = StepStore(self._session("steps"), hf.database.calls)
+        links = Links(hf, progress, steps, self.settings.max_result)
+        return make(hf, Threads("holdfast-job"), processes, links, self.settings, self._shutdown.refuse)
 
     def _make_keeper(self, calls: Calls, beat: Beat, clock: Clock) -> LeaseKeeper:
         on_lost, refuse = self._slots.lose_soon, self._shutdown.refuse
@@ -161,27 +166,41 @@ class Worker:
         try:
             yield
         finally:
-            supervisor.leave(bool(self.buffer.leases))
+            supervisor.leave(bool(self.buffer.leases), by_operator=self._shutdown.by_operator)
 
     def _serve(self, stack: contextlib.AsyncExitStack) -> None:
         """Open the ports for metrics and health, and the health file, where they are configured."""
         settings = self.settings
-        if settings.metrics_port or settings.health_port:
+        if (stats := self.finisher.stats) is not None:
+            self._show_metrics(stack, stats)
+        if settings.health_port:
             from holdfast.worker import probes  # imported late: http.server takes 20 ms
 
-            if settings.metrics_port and (stats := self.finisher.stats) is not None:
-                activity = self.windows.activity
-                shown = metrics.pages(metrics.WorkerMetrics(stats, activity.counters, activity.gauges))
-                stack.enter_context(probes.served("metrics", settings.metrics_host, settings.metrics_port, shown))
-            if settings.health_port:
-                checks = self.health.pages()
-                stack.enter_context(probes.served("health", settings.health_host, settings.health_port, checks))
+            checks = self.health.pages()
+            stack.enter_context(probes.served("health", settings.health_host, settings.health_port, checks))
         if settings.health_file:
             stack.enter_context(kept(settings.health_file, self.health.ready))
 
+    def _show_metrics(self, stack: contextlib.AsyncExitStack, stats: metrics.Stats) -> None:
+        settings, activity = self.settings, self.windows.activity
+        counted = metrics.WorkerMetrics(stats, activity.counters, activity.gauges)
+        if settings.metrics_port:
+            from holdfast.worker import probes
+
+            pages = metrics.pages(counted)
+            stack.enter_context(probes.served("metrics", settings.metrics_host, settings.metrics_port, pages))
+        if stats.meters:
+            from holdfast.telemetry import meters
+
+            for meter in stats.meters:
+                meters.observe(meter, counted)
+
     async def _run(self, until_idle: bool, supervisor: Lifeline | None) -> None:
         try:
-            self._watch.start([self.health.beat] if supervisor is None else [self.health.beat, supervisor.beat])
+            if supervisor is None and self._shutdown.owns_process:
+                self.health.notifier = systemd.notifier()
+            reports = self.health.report if supervisor is None else partial(supervisor.beat, self.health)
+            self._watch.start([self.health.beat, reports])
             self.health.start()
             self.windows.start(stored=not until_idle)
             if supervisor is not None:
@@ -239,6 +258,7 @@ class Worker:
         self._shutdown.requested.set()
         grace = self.settings.grace
         logs.event(log, logging.INFO, "worker stopping", worker=self.id, running=len(self.buffer.running), grace=grace)
+        self.health.report()
         await self._presence.mark_stopping()
         await asyncio.wait({claiming}, timeout=self.settings.call_timeout)
         self._slots.give_back()

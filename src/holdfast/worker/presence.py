@@ -69,7 +69,7 @@ class Presence:
                     async with asyncio.timeout(self._clock.jitter(pause)):
                         await self._shutdown.requested.wait()
                         return False
-                pause = min(pause * 2, 5.0)
+                pause = min(pause * 2, 2.0)
 
     async def _enter(self) -> None:
         await self._make_partitions()
@@ -128,7 +128,9 @@ class Presence:
 
     async def _on_round(self, found: Upkept) -> None:
         """Register what was left, and the worker itself if a long outage removed its row. A stopping worker does not:
-        it would be shown as working again."""
+        it would be shown as working again. Obey an operator's request to stop."""
+        if found.stop is not None:
+            self._shutdown.obey(found.stop)
         if (self._unregistered or not found.known) and not self._shutdown.requested.is_set():
             await self._register()
         self._sleeper.check(found.asleep)
@@ -161,4 +163,4 @@ class Presence:
 
 def warn_of_webhooks() -> None:
     """Warn that this process has no library for webhooks."""
-    logs.event(log, logging.WARNING, "webhooks are not delivered here: pip install 'holdfast[webhooks]'")
+    logs.event(log, logging.WARNING, "webhooks are not delivered here: pip install 'holdfast-jobs[webhooks]'")

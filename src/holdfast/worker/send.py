@@ -91,7 +91,7 @@ class Sender:
                 if isinstance(error, SchemaError):
                     self._on_mismatch(error)
                 await asyncio.sleep(pause * self._clock.uniform(0.5, 1.5))
-                repeated, pause = True, min(pause * 2, 2.0)
+                repeated, pause = True, min(pause * 2, 1.0)
 
     async def _finish(self, flush: Flush, locked_rows: str, repeated: bool) -> None:
         jobs, to_close = self._calls.jobs, self._deferrals.closable(flush)

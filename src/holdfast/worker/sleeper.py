@@ -30,13 +30,19 @@ class Sleeper:
         self._wakeup = wakeup
         self._clock = clock
         self.registered = False
+        self._row_known = True  # false after a failed call: the row may be there or not
         self._due: float | None = None  # seconds until the next delayed job
         self._due_known = False
         self._looks: list[float] = []
 
     def on_error(self) -> None:
         """Note that a call has failed: the row may be there or not."""
-        self.registered, self._due_known = True, False
+        self.registered, self._row_known, self._due_known = True, False, False
+
+    def learn(self, due: float | None) -> None:
+        """Take the time of the next delayed job from a claim, which spares a call after each single job."""
+        if self._row_known:
+            self._due, self._due_known = due, True
 
     def check(self, asleep: bool) -> None:
         """Register again if another process has removed this worker."""
@@ -49,7 +55,7 @@ class Sleeper:
         if self.registered and self._due_known:
             return False
         self._due = await session.run(self._call())
-        entered, self.registered, self._due_known = not self.registered, True, True
+        entered, self.registered, self._row_known, self._due_known = not self.registered, True, True, True
         if entered:
             self._looks = list(LOOKS)
         return entered

@@ -1,4 +1,4 @@
-"""When a worker stops, and why: a request, a signal, or a schema that does not fit."""
+"""When a worker stops, and why: a signal, a request of its program or of an operator, or a schema that does not fit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from holdfast.errors import SchemaError
+from holdfast.store.workers import Wanted
 from holdfast.telemetry import logs
 
 log = logs.get("worker")
@@ -24,6 +25,7 @@ class Shutdown:
         self._worker = worker
         self._loop: asyncio.AbstractEventLoop | None = None
         self._requests = 0
+        self.by_operator = False
         self.requested = asyncio.Event()
         self.at_once = asyncio.Event()
         self.mismatch: SchemaError | None = None
@@ -43,6 +45,17 @@ class Shutdown:
         self.requested.set()
         if self.repeated:
             self.at_once.set()
+
+    def obey(self, wanted: Wanted) -> None:
+        """Do what an operator has asked for in the database: "drain" stops as the first signal does, "now" as the
+        second. A signal that follows a request to drain is still the first."""
+        if not self.by_operator:
+            self.by_operator = True
+            logs.event(log, logging.INFO, "worker stops: an operator asked for it", worker=self._worker, how=wanted)
+        self.requested.set()
+        if wanted == "now":
+            self.at_once.set()
+            self._requests = max(self._requests, 2)
 
     @property
     def repeated(self) -> bool:

@@ -24,11 +24,11 @@ import threading
 import time
 from asyncio.subprocess import Process
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
-from holdfast.telemetry import logs
+from holdfast.telemetry import logs, systemd
 
 log = logs.get("supervise")
 BROKEN = 2  # exit code of a worker that is configured wrongly: a restart cannot help
@@ -47,8 +47,9 @@ _BEATS_EVERY = 0.5
 class Supervisor:
     """Runs `processes` copies of a command until stopped.
 
-    With `reload`, a child that ends by itself is started again only when `reload()` is called: an error in the code
-    persists until a file changes.
+    A child that an operator has stopped (`holdfast workers stop`) is not started again; when none is left, the
+    supervisor ends. With `reload`, a child that ends by itself is started again only when `reload()` is called: an
+    error in the code persists until a file changes.
     """
 
     def __init__(self, command: Sequence[str], processes: int, *, reload: bool = False) -> None:
@@ -58,13 +59,17 @@ class Supervisor:
         self._children: dict[int, Process] = {}
         self._stirred = [asyncio.Event() for _ in range(processes)]
         self._giving_back: set[asyncio.Task[None]] = set()
+        self._abouts: dict[int, About] = {}
+        self._notifier = systemd.notifier()
 
     async def run(self) -> int:
         """Run until every child has ended; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        reporting = asyncio.create_task(self._report())
         code = max(await asyncio.gather(*(self._keep(place) for place in range(len(self._stirred)))))
+        reporting.cancel()
         if self._giving_back:
             await asyncio.wait(self._giving_back, timeout=GIVE_BACK_AGAIN + PATIENCE)
         return code
@@ -73,11 +78,22 @@ class Supervisor:
         """Stop the children. At the first call they finish their jobs, at the second they release them, and at the
         third they are killed."""
         self._stop_requests += 1
+        if self._notifier is not None:
+            self._notifier.stopping()
         self._signal(signal.SIGKILL if self._stop_requests > KILL_AFTER_ASKED else signal.SIGTERM)
 
     def reload(self) -> None:
         """Restart every child once its running jobs have ended."""
         self._signal(signal.SIGTERM)
+
+    async def _report(self) -> None:
+        """Report to the service manager: ready once every child has been, and alive while this loop runs. It watches
+        over the children itself."""
+        while (notifier := self._notifier) is not None:
+            if len(self._abouts) == len(self._stirred) and all(each.ready for each in self._abouts.values()):
+                notifier.ready()
+            notifier.alive(lambda: True)
+            await asyncio.sleep(LOOK_EVERY)
 
     def _signal(self, number: int) -> None:
         for event in self._stirred:
@@ -91,7 +107,10 @@ class Supervisor:
         pause = FIRST_PAUSE
         while True:
             began = time.monotonic()
-            code = await self._run_child(place)
+            code, by_operator = await self._run_child(place)
+            if by_operator and not self._reload:
+                logs.event(log, logging.INFO, "process stopped by an operator", process=place + 1, code=code)
+                return 0
             if self._stop_requests:
                 return 0 if code in (0, -signal.SIGTERM) else 1
             if code == BROKEN and not self._reload:
@@ -106,7 +125,8 @@ class Supervisor:
                 return 0
             self._stirred[place].clear()
 
-    async def _run_child(self, place: int) -> int:
+    async def _run_child(self, place: int) -> tuple[int, bool]:
+        """Run a child to its end. Return its exit code, and whether it ended because an operator stopped it."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             child = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno(), start_new_session=True)
@@ -116,7 +136,7 @@ class Supervisor:
             if self._stop_requests:  # stop() was called during the start
                 child.terminate()
             reader, writer = await asyncio.open_connection(sock=ours)
-            about = About()
+            about = self._abouts[place] = About()
             reading = asyncio.create_task(_read_messages(reader, about))
             watching = asyncio.create_task(_end_if_silent(child, about))
             try:
@@ -131,7 +151,7 @@ class Supervisor:
             giving_back = asyncio.create_task(_give_back(about))
             self._giving_back.add(giving_back)
             giving_back.add_done_callback(self._giving_back.discard)
-        return code
+        return code, about.by_operator
 
     async def _wait(self, place: int, code: int, seconds: float | None) -> None:
         """Wait before a restart, until the time has passed or `stop()` or `reload()` is called."""
@@ -148,8 +168,10 @@ class About:
     def __init__(self) -> None:
         self.worker: str | None = None  # None: there is nothing to reclaim
         self.settings: dict[str, Any] = {}
+        self.ready = False  # whether one of its claims has worked
         self.longest = 0.0  # seconds it may be silent; 0 means no limit
         self.silent = 0.0
+        self.by_operator = False  # whether it stopped because an operator asked for it
 
 
 async def _read_messages(reader: asyncio.StreamReader, about: About) -> None:
@@ -157,6 +179,7 @@ async def _read_messages(reader: asyncio.StreamReader, about: About) -> None:
         while line := await reader.readline():
             about.silent = 0.0
             message = json.loads(line)
+            about.ready = about.ready or bool(message.get("ready"))
             if "worker" in message:
                 about.worker, about.settings = message["worker"], message["settings"]
             elif "longest" in message:
@@ -164,6 +187,7 @@ async def _read_messages(reader: asyncio.StreamReader, about: About) -> None:
             elif "holds" in message:
                 about.longest = 0.0
                 about.worker = about.worker if message["holds"] else None
+                about.by_operator = message["by_operator"]
 
 
 async def _end_if_silent(child: Process, about: About) -> None:
@@ -210,6 +234,13 @@ def _reclaim(about: About) -> int:
         session.close()
 
 
+class HasClaimed(Protocol):
+    """A worker's health, as far as its supervisor wants to know it."""
+
+    @property
+    def has_claimed(self) -> bool: ...
+
+
 class Lifeline:
     """A child's end of the socket to its supervisor. Messages are lines of JSON; one that does not fit is dropped."""
 
@@ -228,15 +259,15 @@ class Lifeline:
         """Announce beats, and how long a silence may last."""
         self._send({"longest": loop_timeout})
 
-    def beat(self) -> None:
-        """Report that the event loop runs."""
+    def beat(self, health: HasClaimed) -> None:
+        """Report that the event loop runs, and whether a claim has worked."""
         if (now := time.monotonic()) - self._beat_at >= _BEATS_EVERY:
             self._beat_at = now
-            self._send({})
+            self._send({"ready": health.has_claimed})
 
-    def leave(self, holds: bool) -> None:
-        """Report that the worker has stopped, and whether it still holds leases."""
-        self._send({"holds": holds})
+    def leave(self, holds: bool, *, by_operator: bool) -> None:
+        """Report that the worker has stopped, whether it still holds leases, and whether an operator stopped it."""
+        self._send({"holds": holds, "by_operator": by_operator})
 
     def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):

@@ -78,6 +78,7 @@ class Activity:
         """Return the counters of the metrics port."""
         counts = self.counts
         return {
+            "claims": self._claims.claims,
             "jobs_claimed": counts.claimed,
             "jobs_throttled": counts.throttled,
             "lock_contentions": counts.contention,

@@ -326,7 +326,7 @@ def notes_its_close(file: str, *, files: list[str] = notes.value) -> int:
 def counts(*, ctx: Context = CONTEXT) -> list[Any]:
     for n in range(1000):
         ctx.progress(n, 1000, f"row {n}")
-    return [ctx.batch, ctx.headers, ctx.canceled]
+    return [ctx.batch_id, ctx.headers, ctx.canceled]
 
 
 @hf.task(runner="process", retry=ONCE)

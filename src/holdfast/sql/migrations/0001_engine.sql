@@ -1,3 +1,8 @@
+-- Works with: schema 1 and later
+-- Needed: yes
+-- Step: make the tables
+-- Locks: none
+--
 -- The tables. Applied with search_path set to the product's schema, so no name here carries one.
 --
 -- A job lives in exactly one of four tables, and moves between them in one statement:
@@ -119,6 +124,12 @@ create index history_deliveries on history (
 create index dead_deliveries on dead (
     substring(payload::text from '"endpoint" ?: ?"([0-9a-f-]{36})"'), finished_at) where task = 'holdfast.webhook';
 
+-- Messages of the outbox, newest first, for lists of them among millions of jobs. Partial, as above.
+create index live_messages on live (id) where starts_with(task, 'channel:');
+create index later_messages on later (id) where starts_with(task, 'channel:');
+create index dead_messages on dead (id) where starts_with(task, 'channel:');
+create index history_messages on history (id) where starts_with(task, 'channel:');
+
 -- One row per claim: the lease. Renewal touches this row only; live rows carry the token and every later write compares
 -- it. Rows are few, and deleted when the claim's last job is finished. Ids do not compress.
 create table claims (
@@ -132,6 +143,11 @@ create table workers (
     tasks text[] not null, concurrency integer not null, started_at timestamptz not null,
     heartbeat_at timestamptz not null, stopping boolean not null default false
 ) with (fillfactor = 50);
+
+-- Operators' requests to stop workers, which they read in each round of upkeep. Not in `workers`: renew updates a row
+-- there, and must not wait for an operator's transaction. now: give the jobs back at once; else finish them first.
+create table worker_stops (
+    worker text primary key, now boolean not null, requested_at timestamptz not null, by text not null, reason text);
 
 -- Workers that are waiting for work. Enqueue notifies only while a row is here: a NOTIFY in every enqueue takes a
 -- database-wide lock at commit and halves throughput at 16 clients. backend is the connection on which the worker
@@ -156,6 +172,13 @@ create table leader (
     chore text primary key, worker text not null, term bigint not null, expires_at timestamptz not null,
     look_again_at timestamptz, batch uuid
 ) with (fillfactor = 50);
+
+-- How far tokens are ahead of the clock, in microseconds, and the server's timeline when that was stored. A promotion
+-- starts a new timeline, on which tokens are an hour further ahead (clock_lead). 0: no timeline was read yet.
+create table token_clock (
+    one boolean primary key default true check (one), timeline integer not null default 0, ahead bigint not null default 0,
+    changed_at timestamptz not null default now());
+insert into token_clock default values;
 
 -- Of the thresholds, a value is a warning from `warning` on, and critical above `critical`. wait_target: seconds that
 -- the oldest due job of a queue may wait; wait_targets: the same for some queues, by name.
@@ -361,6 +384,18 @@ create index limits_by_template on limits (template);
 create index limits_opening on limits (opens_at) where opens_at is not null;
 create index limits_probing on limits (probe) where probe is not null;
 
+-- When breakers opened and closed: the last 50 of each key, for 30 days. opened: after failures in a row; reopened: the
+-- probe failed; closed: it succeeded; reset: by an operator. Only inserted, so that a claim, which records what it folds,
+-- never waits for an operator's transaction.
+create table breaker_events (
+    key text collate "C" not null, id bigint generated always as identity, at timestamptz not null,
+    event text not null check (event in ('opened', 'reopened', 'closed', 'reset')), failures integer not null,
+    open_until timestamptz, by text, reason text,
+    primary key (key, id));
+create index breaker_events_by_time on breaker_events (at);
+-- The argument of record_breakers.
+create type breaker_change as (key text, event text, failures integer, open_until timestamptz);
+
 -- The waiting job that keeps an order.
 create table kept_orders (key text collate "C" primary key, id uuid not null);
 
@@ -464,7 +499,8 @@ create type counted as (
 -- a chart is one short scan also while an open transaction keeps dead rows.
 create table minutes (
     minute timestamptz not null, queue text not null, ended bigint not null, failed bigint not null, lost bigint not null,
-    run_seconds double precision not null, steps smallint[], counts bigint[], ready bigint, running bigint, later bigint, dead bigint,
+    run_seconds double precision not null, p50 double precision, p95 double precision, p99 double precision,
+    ready bigint, running bigint, later bigint, dead bigint,
     primary key (minute, queue));
 -- What pages and metrics show: all counts of one moment as one document, made by the leader every second or two.
 -- Readers take the newest row, so they never count a table, whatever its size.

@@ -1,5 +1,5 @@
 -- Batches with their counters and status. processed counts all jobs that have ended, whatever their status.
-create view batch_progress as
+create or replace view batch_progress as
 select b.id, b.name, b.tenant,
        case when b.finished_at is null then case when c.processed > 0 then 'running' else 'queued' end
             when b.canceled then 'canceled' when c.failed > 0 then 'failed' else 'succeeded' end as status,

@@ -3,7 +3,7 @@
 -- oldest job of a queue that is not paused waits, as a multiple of its target; the share of attempts that fail, of at
 -- least 20; lost leases; how many seconds the upkeep is late. The other metrics are of ticks (the length of a window is
 -- a setting) and of each worker's latest depth.
-create view health_levels as
+create or replace view health_levels as
 with recent as (
     select * from worker_tick_metrics
     where tick_ended_at > clock() - interval '5 minutes' and tick_started_at > clock() - interval '1 day'),

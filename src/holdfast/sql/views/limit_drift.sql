@@ -1,7 +1,7 @@
 -- The keys whose count of running jobs is wrong; normally none. It compares the limits row, less the releases not yet
 -- folded, with the claimed jobs that hold the key. One snapshot is used, so jobs that start and end meanwhile are no
 -- drift.
-create view limit_drift as
+create or replace view limit_drift as
 select key, counted, actual from (
     select u.key, sum(u.counted)::bigint as counted, sum(u.actual)::bigint as actual
     from (select m.key, m.running as counted, 0 as actual from limits m where m.running <> 0

@@ -2,7 +2,7 @@
 -- many more jobs may start; wait: seconds until a limit without room has some by itself (a token, the end of a pause or
 -- of an open breaker), or null if it depends on the end of a job or on an operator. direct: claimed jobs start at once;
 -- says: whether it limits anything. Claims read this view under the ring's lock, so it is exact.
-create view limit_state as
+create or replace view limit_state as
 select m.key, m.kind, r.template, e.*, m.running, m.failure_streak, m.last_success_at, m.last_failure_at, b.open_until, m.opens, m.probe, m.created_at,
        s.override, s.weight, p.paused, s.paused_until, s.paused_at, s.paused_by, s.paused_reason, t.free_tokens,
        case when p.paused then 0 else greatest(0, least(

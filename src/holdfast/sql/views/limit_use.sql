@@ -1,7 +1,7 @@
 -- Every key that has a limit, was paused or was ever claimed under: the values in force, their use, and what blocks the
 -- key. tokens: starts that the rate allows now; next_token: seconds until it allows one. breaker: closed, open or
 -- half-open; null without one. throttled: how often claims skipped jobs because of it.
-create view limit_use as
+create or replace view limit_use as
 select m.key, m.kind, m.template, m.concurrency, (m.running - coalesce(r.jobs, 0))::integer as running,
        m.rate, m.per, m.burst, m.free_tokens as tokens, greatest(1 - m.free_tokens, 0) * m.per / m.rate as next_token,
        m.paused, m.paused_at, m.paused_until, m.paused_by, m.paused_reason,

@@ -1,6 +1,6 @@
 -- Webhook deliveries, which are jobs, with the column names of webhooks. The receiver's response is in the result, or
 -- in the error of the last attempt. endpoint_key is the endpoint in the form the indexes use: search by it.
-create view webhook_deliveries as
+create or replace view webhook_deliveries as
 select j.id as webhook_delivery_id, j.tenant as tenant_id,
        case when j.endpoint_key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then j.endpoint_key::uuid end as webhook_endpoint_id,
        case when j.payload ->> 'event' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (j.payload ->> 'event')::uuid end as event_id,

@@ -1,6 +1,6 @@
 -- What each worker did in the last 5 minutes: jobs of its ticks and windows together, durations and levels of its
 -- ticks. (The condition on the start is for the index.)
-create view worker_health_summary as
+create or replace view worker_health_summary as
 select worker_id, count(*) filter (where kind = 'tick') as tick_count, count(*) filter (where kind = 'window') as window_count,
        round(avg(tick_duration_ms) filter (where kind = 'tick'))::bigint as avg_tick_duration_ms,
        sum(jobs_claimed) as total_jobs_claimed, sum(jobs_processed) as total_jobs_processed,

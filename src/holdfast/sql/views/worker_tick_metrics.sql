@@ -1,5 +1,5 @@
 -- What workers did: one row for each bounded pass, and for each window in which a continuous worker did something.
-create view worker_tick_metrics as
+create or replace view worker_tick_metrics as
 select id, worker as worker_id, kind, started_at as tick_started_at, ended_at as tick_ended_at,
        round(extract(epoch from ended_at - started_at) * 1000)::bigint as tick_duration_ms,
        claimed as jobs_claimed, processed as jobs_processed, succeeded as jobs_succeeded, failed as jobs_failed,

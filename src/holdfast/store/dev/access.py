@@ -37,10 +37,12 @@ def _may_search(folder: Path, account: pwd.struct_passwd) -> bool:
     shift = 6 if found.st_uid == account.pw_uid else 3 if found.st_gid == account.pw_gid else 0
     if found.st_mode >> shift & 1:
         return True
-    return _acl(folder).get((_ACL_USER, account.pw_uid), 0) & _acl(folder).get((_ACL_MASK, _ACL_NO_ID), 0) & 1 == 1
+    return (
+        read_acl(folder).get((_ACL_USER, account.pw_uid), 0) & read_acl(folder).get((_ACL_MASK, _ACL_NO_ID), 0) & 1 == 1
+    )
 
 
-def _acl(folder: Path) -> dict[tuple[int, int], int]:
+def read_acl(folder: Path) -> dict[tuple[int, int], int]:
     """Return a folder's access control list, or its mode, as permissions by tag and id."""
     try:
         entries = struct.iter_unpack("<HHI", os.getxattr(folder, _ACL)[4:])
@@ -51,7 +53,7 @@ def _acl(folder: Path) -> dict[tuple[int, int], int]:
 
 
 def _acl_with_search(folder: Path, uid: int) -> bytes:
-    found = _acl(folder)
+    found = read_acl(folder)
     mask = found.pop((_ACL_MASK, _ACL_NO_ID), 7)
     # The mask gains the search permission, so permissions that it denied are removed from the other entries.
     entries = {key: each & mask if key[0] in _ACL_MASKED else each for key, each in found.items()}

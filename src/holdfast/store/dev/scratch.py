@@ -158,12 +158,30 @@ class Scratch:
         """Return when the next delayed job comes due, or None."""
         found: datetime | None = self._one(
             f"SELECT min(run_at) FROM {self._schema}.later WHERE (%s::text IS NULL OR queue = %s) "
-            "AND (attempt > 0 OR last_error IS NOT NULL OR NOT %s)",
+            "AND (waits_for IS NULL AND (attempt > 0 OR last_error IS NOT NULL) OR NOT %s)",
             queue,
             queue,
             retries_only,
         )
         return found
+
+    def next_waking(self, queue: str | None) -> datetime | None:
+        """Return when the next sleep of a job is over, or None."""
+        found: datetime | None = self._one(
+            f"SELECT min(run_at) FROM {self._schema}.later WHERE (%s::text IS NULL OR queue = %s) "
+            "AND starts_with(waits_for, 'sleep ')",
+            queue,
+            queue,
+        )
+        return found
+
+    def awaited_signals(self) -> list[list[str]]:
+        """Return the signals that parked jobs wait for, each with its tenant ('' for none)."""
+        return self._all(
+            f"SELECT DISTINCT ARRAY[s.name, s.tenant] FROM {self._schema}.steps s JOIN {self._schema}.later l "
+            "ON l.id = s.job AND l.waits_for = 'signal ' || s.name WHERE s.kind = 'signal' AND s.finished_at IS NULL "
+            "ORDER BY 1"
+        )
 
     def next_slot(self) -> datetime | None:
         """Return when the next slot of a schedule comes, or None."""

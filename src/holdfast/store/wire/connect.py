@@ -25,23 +25,33 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model import payload
-from holdfast.settings import Settings
-from holdfast.store.wire.deadline import Overdue, TooManyAbandoned
+from holdfast.settings import Settings, other_address
+from holdfast.store.migrations import Found, expected_version, oldest_version
+from holdfast.store.wire import hosts
+from holdfast.store.wire.deadline import Overdue, StalePlan, TooManyAbandoned
 
 OLDEST_SERVER = 150000
 DEEPEST = 400  # levels of JSON that are decoded; Python's recursion limit is 1,000 for the whole stack
-LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+# A connection that is of no use any more. Read-only is one to a standby: the primary is elsewhere.
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
 _WRONG_ADDRESS = re.compile(
     r"authentication failed|no password supplied|(database|role) \".*\" does not exist|no pg_hba.conf entry"
     r"|could not translate host name|failed to resolve host"
 )
 # Errors of a pooler when HOLDFAST_POOLER is not set.
 _POOLED = re.compile(r"unsupported startup parameter|prepared statement \"_pg3_\w+\" (already exists|does not exist)")
-AGAIN = (pg.SerializationFailure, pg.DeadlockDetected)
-# Overrides for settings of a server, database or role that would break our own calls. A connection lent to a handler
-# keeps the last two settings, because its transactions are the application's.
+AGAIN = (pg.SerializationFailure, pg.DeadlockDetected, StalePlan)
+# Overrides for settings of a server, database or role that would break our own calls, or slow them down: to compile a
+# short query takes longer than to run it. On a connection lent to a handler the latter stay as they are, because its
+# transactions are the application's.
 _EVERYWHERE = ("datestyle=ISO",)
-_OWN_CALLS = (r"default_transaction_isolation=read\ committed", "lock_timeout=0")
+_OWN_CALLS = (r"default_transaction_isolation=read\ committed", "lock_timeout=0", "jit=off")
+
+# A host that vanishes sends nothing, so its connections are given up after SILENCE seconds without a sign of its
+# kernel. A slow call is no silence: the kernel acknowledges it.
+SILENCE = 10.0
+_KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+_NO_PRIMARY = re.compile(r"session is read-only|server is in hot standby mode")
 
 _WHERE = re.compile(r" (?:CONTEXT|QUERY|LINE \d+): ")  # a place in our own functions: of no use to callers
 # Problems of a running server by SQLSTATE: what is wrong, and what to do.
@@ -64,18 +74,15 @@ def conninfo(settings: Settings, name: str, *, lent: bool = False) -> str:
     extra: dict[str, Any] = {
         "application_name": f"holdfast {name}"[:63],
         "client_encoding": "UTF8",
-        "connect_timeout": max(2, round(settings.connect_timeout)),
-        "keepalives": 1,
-        "keepalives_idle": 15,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": int(settings.call_timeout * 1000),
+        **_KEEPALIVES,
+        "tcp_user_timeout": int(min(settings.call_timeout, SILENCE) * 1000),
     }
     if not settings.pooler:  # a pooler refuses start-up options
         wanted = (f"statement_timeout={int(settings.call_timeout * 1000)}", *_EVERYWHERE, *(() if lent else _OWN_CALLS))
         extra["options"] = " ".join(f"-c {each}" for each in wanted)
     try:
         params = conninfo_to_dict(dsn)
+        extra |= hosts.several(params, settings.connect_timeout)
         params.pop("client_encoding", None)  # payloads are UTF-8, so the DSN must not choose another encoding
         extra["options"] = " ".join(filter(None, [str(params.get("options") or ""), extra.get("options")]))
         return make_conninfo(dsn, **{k: v for k, v in extra.items() if v and (k == "options" or k not in params)})
@@ -89,9 +96,11 @@ def conninfo(settings: Settings, name: str, *, lent: bool = False) -> str:
 def server_dsn(settings: Settings) -> str:
     """Return the server's DSN; start the embedded server if necessary."""
     if not settings.dsn:
+        other = other_address()
+        unread = f'; {other} is set, but not read: pass --dsn "${other}", or Holdfast(dsn) in code' if other else ""
         raise ConfigurationError(
             "no database: set HOLDFAST_DSN to postgresql://USER@HOST:PORT/DATABASE, or to embedded:./.holdfast to "
-            "start a PostgreSQL of Holdfast's own"
+            f"start a PostgreSQL of Holdfast's own{unread}"
         )
     if settings.dsn.startswith("embedded:"):
         from holdfast.store.dev.embedded import open_embedded  # needs Unix
@@ -101,23 +110,28 @@ def server_dsn(settings: Settings) -> str:
 
 
 def same_database(one: str, other: str) -> bool:
-    """Return whether two DSNs name the same database, whatever their notation and user."""
+    """Return whether two DSNs name the same database, whatever their notation and user. Of several servers with one
+    database, which a failover makes the primary in turn, one in common is enough."""
     try:
-        return _database_of(one) == _database_of(other)
+        (servers, name), (others, other_name) = _database_of(one), _database_of(other)
+        return name == other_name and not servers.isdisjoint(others)
     except (psycopg.ProgrammingError, ConfigurationError):
         return one == other
 
 
-def _database_of(dsn: str) -> tuple[str, str, str]:
+def _database_of(dsn: str) -> tuple[frozenset[tuple[str, str]], str]:
     if dsn.startswith("embedded:"):
         from holdfast.store.dev.embedded import EmbeddedPostgres, parse_embedded  # needs Unix
 
         if (path := parse_embedded(dsn)) is not None:
             dsn = EmbeddedPostgres(path).dsn()
     params = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value}
-    host = params.get("hostaddr") or params.get("host", "")
-    host = "127.0.0.1" if host == "localhost" else host
-    return host, params.get("port", "5432"), params.get("dbname") or params.get("user", "")
+    found = frozenset((_address(host, hostaddr), port or "5432") for host, hostaddr, port in hosts.servers(params))
+    return found, params.get("dbname") or params.get("user", "")
+
+
+def _address(host: str, hostaddr: str) -> str:
+    return "127.0.0.1" if (address := hostaddr or host) == "localhost" else address
 
 
 def make_dsn(params: Mapping[str, Any]) -> str:
@@ -170,20 +184,37 @@ def check_server(version: int) -> None:
         )
 
 
-def check_schema(found: int | None, expected: int, schema: str, database: tuple[str, str] | None = None) -> None:
-    """Raise SchemaError unless the schema has the version of this release."""
-    if found is None:
+def check_schema(
+    found: Found, schema: str, database: tuple[str, str] | None = None, *, oldest: int | None = None
+) -> None:
+    """Raise SchemaError unless this release works with the schema, and the schema with this release."""
+    known = expected_version()
+    oldest = oldest_version() if oldest is None else oldest
+    if found.version is None or found.works_with is None:
         where = hide_password(database[0]) if database else "this database"
         raise SchemaError(f"schema {schema!r} is not set up in {where}; run: holdfast migrate", database)
-    if found < expected:
+    if found.version < oldest:
         raise SchemaError(
-            f"schema {schema!r} is at version {found}, this release needs {expected}; run: holdfast migrate", database
-        )
-    if found > expected:
-        raise SchemaError(
-            f"schema {schema!r} is at version {found}, newer than the {expected} this release knows; upgrade holdfast",
+            f"schema {schema!r} is at version {found.version}, this release needs {oldest}; run: holdfast migrate",
             database,
         )
+    if found.works_with > known:
+        raise SchemaError(
+            f"schema {schema!r} is at version {found.version}, newer than the {known} this release knows, and works "
+            f"with {found.works_with} and later only; upgrade holdfast",
+            database,
+        )
+
+
+def may_change(info: str, error: Exception, known_good: bool) -> bool:
+    """Return whether a first connection may succeed soon: the server is starting or a standby, or another of several
+    will be the primary. One server that refuses is more likely a wrong address."""
+    text = str(error)
+    if not known_good and _WRONG_ADDRESS.search(text):
+        return False
+    starting = re.search(r"the database system is (starting up|not yet accepting|in recovery|shutting down)", text)
+    several = len(hosts.servers(conninfo_to_dict(info))) > 1
+    return hosts.is_away(error) and (known_good or several or bool(starting) or state_of(error) != "")
 
 
 def explain(
@@ -231,6 +262,8 @@ def _explain_trouble(error: Exception, state: str, text: str, where: str, second
         why = f"is held up: {text}"
     elif state == "57014" and "statement timeout" in text:
         why = f"ended a call that took too long ({text}); {limit}"
+    elif not state and _NO_PRIMARY.search(text):
+        why = f"has no primary that takes writes: {text}; is a failover under way? else look at target_session_attrs"
     elif state in _TROUBLES:
         words, remedy = _TROUBLES[state]
         why = f"{words}: {text}; {remedy}"
@@ -245,7 +278,14 @@ def _explain_trouble(error: Exception, state: str, text: str, where: str, second
 def _explain_refusal(error: Exception, state: str, constraint: str | None, text: str) -> HoldfastError:
     if state == "23514" and not constraint:  # a partition's constraint; those of types and tables have names
         return DatabaseUnavailable(f"a partition of history was made meanwhile ({message_of(error)}); repeat the call")
-    if constraint in ("action", "limit", "endpoint", "event", "token"):  # the message is complete, and not about a job
+    if constraint in (
+        "action",
+        "limit",
+        "endpoint",
+        "event",
+        "token",
+        "worker",
+    ):  # the message is complete, and not about a job
         return UsageError(message_of(error))
     return UsageError(f"the database refused the job: {text.partition(' CONTEXT: ')[0]}")
 
@@ -282,4 +322,5 @@ def state_of(error: BaseException) -> str:
 
 def hide_password(dsn: str) -> str:
     """Return the DSN with its password masked."""
-    return re.sub(r"(//[^:/@]*:)[^@]*@", r"\1***@", re.sub(r"(password=)\S+", r"\1***", dsn))
+    dsn = re.sub(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|(?:[^\s&\\]|\\.)+)", r"\1***", dsn)
+    return re.sub(r"(//[^:/@?]*:)[^@]*@", r"\1***@", dsn)

@@ -31,6 +31,11 @@ class Overdue(psycopg.OperationalError):
     """A call passed its deadline and its connection was shut down; the server may still execute it."""
 
 
+class StalePlan(psycopg.OperationalError):
+    """A prepared call does not fit the schema that a migration has changed. Nothing was done; the connection is closed,
+    because its other prepared calls may be stale as well. The same call succeeds on a new one."""
+
+
 class TooManyAbandoned(psycopg.OperationalError):
     """The server still runs calls that this process abandoned, so no further connection is opened."""
 
@@ -56,6 +61,9 @@ class Watch:
         except psycopg.Error as error:
             if call.shut:
                 raise Overdue(f"no reply within {seconds:g} s") from error
+            if _is_stale(error):
+                conn.pgconn.finish()
+                raise StalePlan(f"the schema was migrated meanwhile ({error})") from error
             raise
         finally:
             self._calls.pop(key, None)
@@ -99,6 +107,14 @@ class _Call:
         self.deadline = deadline
         self.conn = conn
         self.shut = False
+
+
+def _is_stale(error: psycopg.Error) -> bool:
+    """Return whether a plan was made before a migration: its result has other columns, or its function is gone."""
+    if error.sqlstate == "0A000":
+        return error.diag.source_function == "RevalidateCachedQuery"
+    text = error.diag.message_primary or ""
+    return error.sqlstate == "XX000" and text.startswith("cache lookup failed for function")
 
 
 def _server(conn: Any) -> Server:

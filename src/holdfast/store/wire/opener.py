@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from holdfast.settings import Settings
-from holdfast.store.wire import connect
+from holdfast.store.wire import connect, hosts
 from holdfast.store.wire.deadline import MOST_ABANDONED, TooManyAbandoned, watch
 
 READ_COMMITTED = psycopg.IsolationLevel.READ_COMMITTED
@@ -81,7 +81,7 @@ class Connection(psycopg.Connection[Any]):
     @classmethod
     def connect(cls, conninfo: str = "", *, opener: Opener, **kwargs: Any) -> Connection:  # type: ignore[override]
         with opener.opening():
-            conn = super().connect(conninfo, **kwargs)
+            conn = super().connect(hosts.primary_first(conninfo), **kwargs)
             try:
                 with watch.within(conn, opener.settings.call_timeout):
                     pids = watch.abandoned(conn)
@@ -93,6 +93,7 @@ class Connection(psycopg.Connection[Any]):
             except BaseException:
                 conn.close()
                 raise
+            hosts.remember(conninfo, conn)
             return conn
 
 
@@ -104,7 +105,7 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
         cls, conninfo: str = "", *, opener: Opener, **kwargs: Any
     ) -> AsyncConnection:
         with opener.opening():
-            conn = await super().connect(conninfo, **kwargs)
+            conn = await super().connect(hosts.primary_first(conninfo), **kwargs)
             try:
                 with watch.within(conn, opener.settings.call_timeout):
                     pids = watch.abandoned(conn)
@@ -116,6 +117,7 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
             except BaseException:
                 await conn.close()
                 raise
+            hosts.remember(conninfo, conn)
             return conn
 
 

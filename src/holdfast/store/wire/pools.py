@@ -2,7 +2,7 @@
 
 Each has a second pool, whose connections are lent to handlers for their own transactions. Both run the same `Call`
 values. A call whose reply was lost is repeated in its safe form: the client generates the ids, so an enqueue that did
-commit is found and not repeated.
+commit is found and not repeated. While the primary is away or changes, calls wait (repeat.py).
 """
 
 from __future__ import annotations
@@ -10,37 +10,45 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import random
 import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from holdfast.errors import DatabaseUnavailable
 from holdfast.settings import Settings
-from holdfast.store import migrate
 from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call
 from holdfast.store.calls import Calls
-from holdfast.store.wire import borrowed, connect
+from holdfast.store.plan import find_version
+from holdfast.store.wire import borrowed, connect, hosts
 from holdfast.store.wire.deadline import watch
 from holdfast.store.wire.opener import READ_COMMITTED, AsyncConnection, Connection, Opener, transaction_for
+from holdfast.store.wire.repeat import (
+    BEGIN,
+    Lost,
+    Repeats,
+    check_writable,
+    dropped_if_read_only,
+    explain_failure,
+    pause_before_begin,
+    refuse_pool_timeout,
+)
 
 T = TypeVar("T")
 log = logging.getLogger("holdfast.pools")
-_TRIES = 3
-_WAIT_ERRORS = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, PoolTimeout)
+_RECONNECT = 0.4  # seconds, jittered, after which a pool that cannot connect tries afresh
 _LONGEST_LOAN = 300.0  # seconds a handler waits for a free connection
 # Two pools, because handlers that enqueue while they hold a lent connection would deadlock on one. Lent connections
 # are checked first, because a handler's transaction is not repeated here when its connection is dead.
 CALLS, LOANS = "client", "transaction"
 POOL = "holdfast"
-Lost = (*connect.LOST, PoolTimeout)
 
 
 class Tell(Protocol):
@@ -57,7 +65,7 @@ class SyncPool:
         self._tell = tell
         self._calls = Calls(settings.schema)
         self._openers = _openers(settings)
-        self._lock = threading.Lock()
+        self._locks = {CALLS: threading.Lock(), LOANS: threading.Lock()}  # a handler may wait far longer than a call
         self._pools: dict[str, ConnectionPool[Any]] = {}
 
     def run(self, call: Call[T], conn: Any = None) -> T:
@@ -71,19 +79,20 @@ class SyncPool:
         if conn is not None:
             with callers(self._settings):
                 return borrowed.run(conn, call)
-        for left in reversed(range(_TRIES)):
+        repeats = Repeats(self._openers[CALLS])
+        while True:
             try:
                 with (
-                    self._opened().connection() as ours,
+                    self._opened().connection(timeout=repeats.patience.left) as ours,
+                    dropped_if_read_only(ours),
                     watch.within(ours, self._settings.call_timeout),
                     transaction_for(ours),
                 ):
                     return run_on(ours, call)
             except (*Lost, psycopg.Error) as error:
-                call = _next(call, error, left, self._openers[CALLS])
+                call, pause = repeats.next(call, error)
                 self._forget_dead()
-                time.sleep(_pause(left))
-        raise AssertionError("unreachable")
+                time.sleep(pause)
 
     def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copy plain jobs in one transaction, or in the caller's; use enqueue_many() where COPY is not available."""
@@ -101,9 +110,14 @@ class SyncPool:
             return
         try:
             # statement_timeout covers the COPY alone; the deadline covers the commit as well.
-            with self._opened().connection() as ours, watch.within(ours, 2 * self._settings.call_timeout):
+            with (
+                self._opened().connection() as ours,
+                dropped_if_read_only(ours),
+                watch.within(ours, 2 * self._settings.call_timeout),
+            ):
                 copy_on(ours, self._calls, bulk)
-        except Lost:
+        except Lost as error:
+            refuse_pool_timeout(error, self._openers[CALLS])
             self._forget_dead()
             self._run(self._calls.jobs.enqueue_many(bulk.jobs(), "existing", fresh=False), None)
         except psycopg.Error as error:
@@ -114,6 +128,24 @@ class SyncPool:
         """Lend a connection to a handler; wait until one is free."""
         with self._opened(LOANS).connection(timeout=_LONGEST_LOAN) as conn:
             yield conn
+
+    def begin(self, stack: ExitStack) -> psycopg.Connection[Any]:
+        """Begin a transaction for a handler on a lent connection, and let the stack end it. While there is no primary,
+        wait: nothing has happened yet."""
+        patience = hosts.Patience(_LONGEST_LOAN)
+        while True:
+            try:
+                with ExitStack() as opening:
+                    conn: psycopg.Connection[Any] = opening.enter_context(
+                        self._opened(LOANS, patience.left).connection(timeout=patience.left)
+                    )
+                    opening.enter_context(dropped_if_read_only(conn))
+                    opening.enter_context(conn.transaction())
+                    check_writable(conn.execute(BEGIN).fetchone())
+                    stack.push(opening.pop_all())
+                    return conn
+            except Lost as error:
+                time.sleep(pause_before_begin(error, patience))
 
     def _forget_dead(self, purpose: str = CALLS) -> None:
         """Check all idle connections: after one is lost the rest may be dead, and each would cost a try."""
@@ -130,17 +162,17 @@ class SyncPool:
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
-        with self._lock:
-            pools, self._pools = self._pools, {}
+        pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.close()
 
-    def _opened(self, purpose: str = CALLS) -> ConnectionPool[Any]:
-        with self._lock:
-            if purpose not in self._pools:
+    def _opened(self, purpose: str = CALLS, patience: float | None = None) -> ConnectionPool[Any]:
+        ends = time.monotonic() + (self._settings.connect_timeout if patience is None else patience)
+        with self._locks[purpose]:
+            if (pool := self._pools.get(purpose)) is None:
                 check = self._check if purpose == LOANS else None
-                self._pools[purpose] = ConnectionPool(
-                    first_look(self._settings, purpose),
+                pool = self._pools[purpose] = ConnectionPool(
+                    first_look(self._settings, purpose, ends - time.monotonic()),
                     open=True,
                     check=check,
                     reconnect_failed=_try_again,
@@ -148,7 +180,7 @@ class SyncPool:
                     **_pool_options(self._openers[purpose]),
                 )
                 atexit.register(_close_quietly, weakref.ref(self))
-            return self._pools[purpose]
+            return pool
 
 
 class AsyncPool:
@@ -174,17 +206,17 @@ class AsyncPool:
         if conn is not None:
             with callers(self._settings):
                 return await borrowed.arun(conn, call)
-        for left in reversed(range(_TRIES)):
+        repeats = Repeats(self._openers[CALLS])
+        while True:
             try:
-                async with (await self._opened()).connection() as ours:
-                    with watch.within(ours, self._settings.call_timeout):
+                async with (await self._opened()).connection(timeout=repeats.patience.left) as ours:
+                    with dropped_if_read_only(ours), watch.within(ours, self._settings.call_timeout):
                         async with transaction_for(ours):
                             return await arun_on(ours, call)
             except (*Lost, psycopg.Error) as error:
-                call = _next(call, error, left, self._openers[CALLS])
+                call, pause = repeats.next(call, error)
                 await self._forget_dead()
-                await asyncio.sleep(_pause(left))
-        raise AssertionError("unreachable")
+                await asyncio.sleep(pause)
 
     async def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copy plain jobs in one transaction, or in the caller's; use enqueue_many() where COPY is not available."""
@@ -202,9 +234,10 @@ class AsyncPool:
             return
         try:
             async with (await self._opened()).connection() as ours:
-                with watch.within(ours, 2 * self._settings.call_timeout):
+                with dropped_if_read_only(ours), watch.within(ours, 2 * self._settings.call_timeout):
                     await acopy_on(ours, self._calls, bulk)
-        except Lost:
+        except Lost as error:
+            refuse_pool_timeout(error, self._openers[CALLS])
             await self._forget_dead()
             await self._run(self._calls.jobs.enqueue_many(bulk.jobs(), "existing", fresh=False), None)
         except psycopg.Error as error:
@@ -215,6 +248,24 @@ class AsyncPool:
         """Lend a connection to a handler; wait until one is free."""
         async with (await self._opened(LOANS)).connection(timeout=_LONGEST_LOAN) as conn:
             yield conn
+
+    async def begin(self, stack: AsyncExitStack) -> psycopg.AsyncConnection[Any]:
+        """Begin a transaction for a handler, as SyncPool does."""
+        patience = hosts.Patience(_LONGEST_LOAN)
+        while True:
+            try:
+                async with AsyncExitStack() as opening:
+                    pool = await self._opened(LOANS, patience.left)
+                    conn: psycopg.AsyncConnection[Any] = await opening.enter_async_context(
+                        pool.connection(timeout=patience.left)
+                    )
+                    opening.enter_context(dropped_if_read_only(conn))
+                    await opening.enter_async_context(conn.transaction())
+                    check_writable(await (await conn.execute(BEGIN)).fetchone())
+                    stack.push_async_exit(opening.pop_all())
+                    return conn
+            except Lost as error:
+                await asyncio.sleep(pause_before_begin(error, patience))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -229,7 +280,7 @@ class AsyncPool:
                     if not conn.closed:
                         await conn.set_isolation_level(None)
         except Lost as error:
-            raise _explain(error, self._openers[LOANS]) from error
+            raise explain_failure(error, self._openers[LOANS]) from error
 
     async def _forget_dead(self, purpose: str = CALLS) -> None:
         """Check all idle connections: after one is lost the rest may be dead, and each would cost a try."""
@@ -249,10 +300,11 @@ class AsyncPool:
         for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
             await pool.close()
 
-    async def _opened(self, purpose: str = CALLS) -> AsyncConnectionPool[Any]:
+    async def _opened(self, purpose: str = CALLS, patience: float | None = None) -> AsyncConnectionPool[Any]:
+        seconds = self._settings.connect_timeout if patience is None else patience
         pools = self._pools.setdefault(asyncio.get_running_loop(), {})
         if purpose not in pools:
-            info = await asyncio.to_thread(first_look, self._settings, purpose)
+            info = await asyncio.to_thread(first_look, self._settings, purpose, seconds)
             if purpose not in pools:  # another coroutine may have been faster
                 check = self._check if purpose == LOANS else None
                 pools[purpose] = AsyncConnectionPool(
@@ -280,8 +332,8 @@ def _pool_options(opener: Opener) -> dict[str, Any]:
         "max_size": settings.pool_size,
         "timeout": settings.connect_timeout,
         "name": POOL,
-        # The pool doubles its backoff while the server is away; starting over keeps it short.
-        "reconnect_timeout": settings.connect_timeout,
+        # The pool doubles its backoff of a second while the server is away; starting over keeps it short.
+        "reconnect_timeout": _RECONNECT * random.uniform(0.5, 1.5),
     }
 
 
@@ -306,18 +358,24 @@ async def _atry_again(pool: AsyncConnectionPool[Any]) -> None:
         await pool.check()
 
 
-def first_look(settings: Settings, name: str = CALLS) -> str:
-    """Return the conninfo, after connecting once: a wrong address, server or schema is reported at once."""
+def first_look(settings: Settings, name: str = CALLS, seconds: float = 0.0) -> str:
+    """Return the conninfo, after connecting once: a wrong address, server or schema is reported at once. Where the
+    server says that it starts, or that the primary is elsewhere, wait for that long; a handler's worker has been
+    connected before, so its handlers wait for any server."""
     opener = Opener(settings, name, lent=name == LOANS)
-    info = opener.conninfo()
-    try:
-        with Connection.connect(info, **opener.kwargs()) as conn:
-            connect.check_server(conn.info.server_version)
-            found = migrate.found_version(conn, settings.schema)
-            connect.check_schema(found, migrate.expected_version(), settings.schema, settings.database)
-    except psycopg.Error as error:
-        raise connect.explain(error, settings) from error
-    return info
+    info, patience = opener.conninfo(), hosts.Patience(seconds)
+    while True:
+        try:
+            with Connection.connect(info, **opener.kwargs()) as conn:
+                connect.check_server(conn.info.server_version)
+                found = find_version(lambda sql: conn.execute(sql.encode()).fetchall(), settings.schema)
+                connect.check_schema(found, settings.schema, settings.database)
+            return info
+        except psycopg.Error as error:
+            pause = patience.pause() if connect.may_change(info, error, name == LOANS) else None
+            if pause is None:
+                raise connect.explain(error, settings) from error
+            time.sleep(pause)
 
 
 @contextmanager
@@ -372,33 +430,6 @@ def _after_copy(calls: Calls, bulk: Bulk) -> Call[None]:
     if bulk.may_have_lanes:
         return calls.jobs.announce_lanes(bulk.like, bulk.lanes.values(), len(bulk.ids))
     return calls.jobs.wake(bulk.like.queue, len(bulk.ids))
-
-
-def _next(call: Call[T], error: Exception, left: int, opener: Opener) -> Call[T]:
-    """Return what to run after a failure, the same call or its safe form, or raise. A call that timed out while it
-    waited for a connection or a lock is not repeated."""
-    if left and isinstance(error, connect.AGAIN):
-        return call
-    if left and isinstance(error, connect.LOST) and not isinstance(error, _WAIT_ERRORS):
-        return call.repeat() if call.repeat else call
-    raise _explain(error, opener) from error
-
-
-def _explain(error: Exception, opener: Opener) -> Exception:
-    """Return the error to raise; for a pool timeout, the reason why no connection could be opened."""
-    if not isinstance(error, PoolTimeout):
-        return connect.explain(error, opener.settings)
-    if opener.failure is not None:
-        return connect.explain(opener.failure, opener.settings, known_good=True)
-    settings = opener.settings
-    return DatabaseUnavailable(
-        f"no connection was free for {settings.connect_timeout:g} s: all {settings.pool_size} of this process are in "
-        "use; raise HOLDFAST_POOL_SIZE"
-    )
-
-
-def _pause(left: int) -> float:
-    return 0.05 * (_TRIES - left)
 
 
 def _close_quietly(pool: weakref.ref[SyncPool]) -> None:

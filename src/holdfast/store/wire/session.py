@@ -50,12 +50,12 @@ class Session:
             ) from error
 
     async def _run(self, call: Call[T]) -> T:
-        """Run one call within call_timeout."""
+        """Run one call within call_timeout. Connecting has its own time: there may be several servers to try."""
         self.asking = True
         try:
+            conn = self._conn if self._conn is not None and not self._conn.closed else await self._open_in_time()
             # The watch closes the socket first: canceled by asyncio, psycopg waits ten seconds for a silent server.
             async with asyncio.timeout(self._settings.call_timeout + 1):
-                conn = self._conn if self._conn is not None else await self._open()
                 with watch.within(conn, self._settings.call_timeout):
                     async with transaction_for(conn):
                         cursor = await conn.execute(call.sql, call.params)
@@ -95,6 +95,10 @@ class Session:
         conn, self._conn = self._conn, None
         if conn is not None:
             await conn.close()
+
+    async def _open_in_time(self) -> psycopg.AsyncConnection[Any]:
+        async with asyncio.timeout(self._settings.connect_timeout + self._settings.call_timeout + 1):
+            return await self._open()
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         opener = Opener(self._settings, self._name)

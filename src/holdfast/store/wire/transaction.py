@@ -21,8 +21,6 @@ from holdfast.store.wire.pools import AsyncPool, SyncPool, arun_on, run_on
 if TYPE_CHECKING:
     import psycopg
 
-# The handler's own statements may take as long as its task's timeout allows.
-_NO_LIMIT = "SET LOCAL statement_timeout = 0"
 # Most seconds between finish() and the commit. Meanwhile the job's row is locked and cannot be reclaimed, so the server
 # ends the transaction of a worker that was frozen or disconnected at this point.
 COMMIT_WITHIN = 10.0
@@ -40,6 +38,7 @@ class Transaction:
         job: str,
         turn: threading.Lock,
         opened: Callable[[Any], None],
+        check: Callable[[list[str]], None] | None = None,
     ) -> None:
         self._sync_pool = sync_pool
         self._async_pool = async_pool
@@ -48,15 +47,14 @@ class Transaction:
         self._job = job
         self._turn = turn
         self._opened = opened  # called with the connection when the transaction opens, and with None when it ends
+        self._check = check or self._check_lease  # raises for what the last call refused
         self._conn: Any = None
 
     def __enter__(self) -> psycopg.Connection[Any]:
         self._refuse_loop()
         with contextlib.ExitStack() as stack:
             self._take_turn(stack)
-            self._conn = stack.enter_context(self._sync_pool.lent())
-            stack.enter_context(self._conn.transaction())
-            self._conn.execute(_NO_LIMIT)
+            self._conn = self._sync_pool.begin(stack)
             stack.callback(self._opened, None)
             self._opened(self._conn)
             self._stack = stack.pop_all()
@@ -75,9 +73,7 @@ class Transaction:
     async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
         async with contextlib.AsyncExitStack() as stack:
             self._take_turn(stack)
-            self._conn = await stack.enter_async_context(self._async_pool.lent())
-            await stack.enter_async_context(self._conn.transaction())
-            await self._conn.execute(_NO_LIMIT)
+            self._conn = await self._async_pool.begin(stack)
             stack.callback(self._opened, None)
             self._opened(self._conn)
             self._astack = stack.pop_all()
@@ -116,7 +112,7 @@ class Transaction:
         limit = f"set_config('idle_in_transaction_session_timeout', '{int(COMMIT_WITHIN * 1000)}', true)"
         return replace(call, sql=f"WITH soon AS MATERIALIZED (SELECT {limit}) SELECT f.* FROM soon, ({call.sql}) f")
 
-    def _check(self, refused: list[str]) -> None:
+    def _check_lease(self, refused: list[str]) -> None:
         if refused:
             raise LeaseLost(
                 f"job {self._job} no longer belongs to this worker (its lease was lost, or the job has ended); "

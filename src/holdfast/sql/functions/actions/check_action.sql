@@ -25,7 +25,7 @@ begin
         end if;
         perform check_job('-', '-', null, 2, 1, '{}', (p_params ->> 'run_at')::timestamptz);
     end if;
-    v_can := case when v_dead then array['failed', 'dead'] when p_kind = 'cancel' then array['queued', 'retrying', 'running']
+    v_can := case when v_dead then array['failed', 'dead'] when p_kind = 'cancel' then array['queued', 'retrying', 'waiting', 'running']
                   else array['queued', 'retrying'] end::job_status[];
     if p_filter is null then
         v_where.status := v_can;

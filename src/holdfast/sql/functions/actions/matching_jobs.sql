@@ -16,7 +16,8 @@ begin
                                      when l.attempt > 0 or l.last_error is not null then 'retrying' else 'queued' end,
                    l.task, l.queue, l.tenant, l.batch, l.last_error, null, l.created_at, null, l.payload from live l
             union all
-            select false, t.id, case when t.attempt > 0 or t.last_error is not null then 'retrying'::job_status else 'queued' end,
+            select false, t.id, case when t.waits_for is not null then 'waiting'::job_status
+                                     when t.attempt > 0 or t.last_error is not null then 'retrying' else 'queued' end,
                    t.task, t.queue, t.tenant, t.batch, t.last_error, null, t.created_at, null, t.payload from later t) j
         where j.ended = v_dead and j.id = any (p_ids)
           and j.status = any (p_where.status) and coalesce(j.finished_at, j.created_at) <= p_before

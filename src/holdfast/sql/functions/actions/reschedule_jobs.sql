@@ -1,5 +1,6 @@
 -- Gives waiting jobs another time to start, between live and later. Returns the ids of those that it changed: not those
--- that are due already where the time has come, nor those whose deadline is not after the time.
+-- that are due already where the time has come, nor those whose deadline is not after the time, nor those that start after
+-- other jobs (follows).
 -- Locks: later rows, then live rows, each in id order.
 -- Wakes: sleepers of the jobs' queues; they know when the next job becomes due.
 create or replace function reschedule_jobs(p_ids uuid[], p_run_at timestamptz) returns setof uuid
@@ -8,7 +9,7 @@ declare
     v_now timestamptz := clock(); v_at timestamptz := greatest(p_run_at, v_now); v_later uuid[]; v_live uuid[];
 begin
     v_later := array(
-        select l.id from later l where l.id = any (p_ids) and l.run_at <> v_at and (l.deadline is null or l.deadline > v_at)
+        select l.id from later l where l.id = any (p_ids) and l.run_at <> v_at and l.waits_for is distinct from 'after' and (l.deadline is null or l.deadline > v_at)
         order by l.id for update);
     if p_run_at > v_now then
         v_live := array(

@@ -4,7 +4,7 @@
 -- Locks: the batches, in id order, once all their jobs seem to have ended. A batch that another transaction holds, or
 --   whose callback cannot be enqueued, is left for the leader's next round, so that no worker waits and no other batch
 --   fails. A call waits 100 ms for the first locked batch, and not at all for further ones.
--- Wakes: sleepers of the callback's queue.
+-- Wakes: sleepers of the callback's queue; the job that waits for the batch in ctx.gather().
 create or replace function complete_batches(p_ids uuid[] default null) returns setof uuid
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
 set lock_timeout = '100ms' as $$
@@ -29,6 +29,7 @@ begin
                           where batch = v_id) is not false then
                 update batches set finished_at = clock() where id = v_id;
                 if v_batch.on_done is not null then perform enqueue_many(jsonb_build_array(v_batch.on_done)); end if;
+                perform end_parent_waits(v_id, batch_result(v_id));
                 return next v_id;
             end if;
         exception

@@ -18,11 +18,12 @@ begin
         gone as (delete from dead where ctid = any (array(select f.place from free f)) returning *),
         placed as (
             insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload,
-                              dedupe_key, retry, last_error, batch, headers, keys, failures)
+                              dedupe_key, retry, last_error, batch, headers, keys, failures, durable, followed)
             select id, queue, priority, lane, clock(), created_at, max_attempts, task, tenant,
                    case when starts_with(task, 'channel:') then (payload::jsonb || '{"maybe_sent": true}')::json
                         else payload end,
-                   dedupe_key, retry, last_error, batch, headers, keys, failures
+                   dedupe_key, retry, last_error, batch, headers, keys, failures,
+                   (select true from steps s where s.job = gone.id and s.undo_job is null limit 1), (select true from follows f where f.job = gone.id limit 1)
             from gone returning id, queue, batch),
         left_groups as (
             insert into error_arrivals (failed)
@@ -31,6 +32,15 @@ begin
                 from gone group by fingerprint, task) f
             having count(*) > 0),
         uncounted as (select count_batch(batch, 0, 0, -count(*), 0) from placed where batch is not null group by batch),
+        -- What was undone is done anew.
+        undone as (delete from steps s where s.job = any (array(select p.id from placed p)) and s.undo_job is not null),
+        -- The row with check_at, which prune needs, may be among them.
+        checked as (
+            update steps set check_at = clock() + interval '1 day' where ctid = any (array(
+                select f.at from placed p cross join lateral (
+                    select s.ctid as at, s.check_at from steps s
+                    where s.job = p.id and s.undo_job is null order by s.number limit 1) f
+                where f.check_at is null))),
         -- A cancel request that came too late for the last run does not apply to this one.
         forgotten as (delete from cancels where id = any (array(select p.id from placed p))),
         woken as (select wake(queue, count(*)) from placed group by queue)

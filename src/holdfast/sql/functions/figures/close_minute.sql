@@ -5,9 +5,10 @@ create or replace function close_minute(p_minute timestamptz) returns void
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set lock_timeout = '100ms' as $$
 begin
     if exists (select 1 from minutes m where m.minute = p_minute) then return; end if;
-    insert into minutes (minute, queue, ended, failed, lost, run_seconds, steps, counts, ready, running, later, dead)
+    insert into minutes (minute, queue, ended, failed, lost, run_seconds, p50, p95, p99, ready, running, later, dead)
     select p_minute, coalesce(d.queue, a.queue), coalesce(a.ended, 0), coalesce(a.failed, 0), coalesce(a.lost, 0),
-           coalesce(a.run_seconds, 0), a.steps, a.counts, d.ready, d.running, d.later, d.dead
+           coalesce(a.run_seconds, 0), wait_at(a.steps, a.counts, 0.5), wait_at(a.steps, a.counts, 0.95), wait_at(a.steps, a.counts, 0.99),
+           d.ready, d.running, d.later, d.dead
     from (select d.* from (
               select s.figures from snapshots s where s.at >= p_minute and s.at < p_minute + interval '1 minute'
               order by s.at desc limit 1) s

@@ -3,7 +3,10 @@
 -- name is null for jobs without a tenant.
 create or replace function sample_names(p_table regclass, p_pages integer default 400) returns table (kind text,
     name text, waiting bigint, claimed bigint, estimated boolean)
-language plpgsql stable set search_path from current set jit = off set max_parallel_workers_per_gather = 0 as $$
+language plpgsql stable set search_path from current set jit = off set max_parallel_workers_per_gather = 0
+set enable_seqscan = on set enable_indexscan = off set enable_indexonlyscan = off set enable_bitmapscan = off as $$
+-- Statistics of a moment when all rows were dead say that there is no row. Then an index scan of the whole table seems
+-- cheaper than a range of its pages.
 declare
     c_runs constant integer := 25; v_pages bigint := pg_relation_size(p_table) / current_setting('block_size')::integer;
     v_head bigint := v_pages - p_pages / 4; v_run bigint := p_pages / 4 / c_runs; v_rows text;

@@ -4,7 +4,8 @@
 -- the same id and without p_fresh; the job is accepted once. p_counted: the caller counts created jobs into their
 -- batch, in the same transaction. p_keys are the limits of the job, such as "domain:example.org"; workers' code and
 -- operators set their values.
--- Locks: the dedupe key, then the job's own row, then the batch (shared); it never waits for a job row while it holds a
+-- p_after: jobs that must end before this one starts; p_on_failure says what happens if one of them does not succeed (follows).
+-- Locks: the jobs of p_after, shared; the dedupe key, then the job's own row, then the batch (shared); it never waits for a job row while it holds a
 --   key.
 -- Wakes: sleepers of the queue, when the job is due or is now the next to become due.
 create or replace function enqueue(p_task text, p_payload jsonb default '{}', p_queue text default 'default',
@@ -13,14 +14,14 @@ create or replace function enqueue(p_task text, p_payload jsonb default '{}', p_
     p_dedupe_key text default null, p_dedupe_scope dedupe_scope default 'running', p_dedupe_keep interval default null,
     p_on_conflict text default 'existing', p_fresh boolean default false, p_deadline interval default null,
     p_batch uuid default null, p_headers json default null, p_counted boolean default false, p_keys text[] default null,
-    out id uuid, out outcome text)
+    p_after uuid[] default null, p_on_failure text default 'cancel', out id uuid, out outcome text)
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     v_id uuid := coalesce(p_id, uuid7()); v_now timestamptz := clock();
     v_run_at timestamptz := coalesce(p_run_at, v_now + p_delay, v_now); v_due boolean := v_run_at <= v_now;
     v_max integer := p_max_attempts; v_holder uuid; v_taken boolean; v_wake boolean;
-    v_late timestamptz := v_now + p_deadline; v_keys text[]; v_lane bigint := 0;
+    v_late timestamptz := v_now + p_deadline; v_keys text[]; v_lane bigint := 0; v_pending uuid[]; v_failed uuid[]; v_waits_for text;
 begin
     if v_max is null then v_max := coalesce((select t.max_attempts from tasks t where t.name = p_task), 5); end if;
     -- The fast test; check_job reports which value is invalid.
@@ -46,6 +47,15 @@ begin
         enqueue.id := p_id;
         enqueue.outcome := 'existing';
         return;
+    end if;
+    if p_after is not null and p_after <> '{}' then
+        perform check_after(v_id, p_after, p_on_failure, coalesce(p_run_at, v_now + p_delay));
+        select o.pending, o.failed into v_pending, v_failed from lock_followed(p_after) o;
+        if v_pending <> '{}' or v_failed <> '{}' and p_on_failure <> 'run' then
+            v_waits_for := 'after';
+            v_due := false;
+            v_run_at := v_now + interval '10 years';
+        end if;
     end if;
     if p_dedupe_key is not null then
         perform check_dedupe_key(p_dedupe_key, p_task, p_tenant);
@@ -79,9 +89,9 @@ begin
             delete from live l where l.id = v_id;
         end if;
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                           dedupe_key, retry, deadline, batch, headers, keys)
+                           dedupe_key, retry, deadline, batch, headers, keys, waits_for)
         values (v_id, p_queue, p_priority, v_lane, v_run_at, v_now, 0, v_max, p_task, p_tenant, p_payload::json,
-                p_dedupe_key, p_retry, v_late, p_batch, p_headers, v_keys)
+                p_dedupe_key, p_retry, v_late, p_batch, p_headers, v_keys, v_waits_for)
         on conflict do nothing
         -- Sleepers know when the next job is due, so they are notified if this one is due before it.
         returning not exists (select 1 from later l where l.run_at >= v_now and l.run_at < v_run_at) into v_wake;
@@ -97,5 +107,9 @@ begin
         delete from dedupe d where v_taken and d.key = p_dedupe_key and d.id = v_id;
     end if;
     if p_batch is not null and not p_counted and enqueue.outcome = 'created' then perform add_to_batch(p_batch); end if;
-    if v_wake and enqueue.outcome = 'created' then perform wake(p_queue); end if;
+    if v_waits_for is not null and enqueue.outcome = 'created' then
+        perform follow(v_id, v_pending, v_failed, p_on_failure);
+    elsif v_wake and enqueue.outcome = 'created' then
+        perform wake(p_queue);
+    end if;
 end $$;

@@ -1,6 +1,6 @@
 -- Accepts many jobs, given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id,
 -- tenant, priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds,
--- deadline in seconds, batch, headers, keys as an array). Returns one row for each, in the given order. Clients that
+-- deadline in seconds, batch, headers, keys and after as arrays, on_failure). Returns one row for each, in the given order. Clients that
 -- need neither dedupe keys nor repeats can COPY into live instead, with the lane that lane_of() returns.
 -- Locks: dedupe keys in key order, then the jobs' own rows, then their batches in id order.
 -- Wakes: sleepers, through enqueue.
@@ -23,7 +23,8 @@ begin
                 p_id => g.id, p_tenant => g.job ->> 'tenant',
                 p_priority => coalesce((g.job ->> 'priority')::integer, 2),
                 p_run_at => coalesce((g.job ->> 'run_at')::timestamptz,
-                    v_now + make_interval(secs => (g.job ->> 'delay')::double precision), v_now),
+                    v_now + make_interval(secs => (g.job ->> 'delay')::double precision),
+                    case when g.job ->> 'after' is null then v_now end),
                 p_max_attempts => (g.job ->> 'max_attempts')::integer, p_retry => nullif(g.job -> 'retry', 'null'),
                 p_dedupe_key => g.job ->> 'dedupe_key',
                 p_dedupe_scope => coalesce((g.job ->> 'dedupe_scope')::dedupe_scope, 'running'),
@@ -32,6 +33,8 @@ begin
                 p_deadline => make_interval(secs => (g.job ->> 'deadline')::double precision),
                 p_batch => (g.job ->> 'batch')::uuid, p_headers => nullif(g.job -> 'headers', 'null')::json,
                 p_counted => true,
+                p_after => case when g.job -> 'after' <> 'null' then array(select jsonb_array_elements_text(g.job -> 'after'))::uuid[] end,
+                p_on_failure => coalesce(g.job ->> 'on_failure', 'cancel'),
                 p_keys => case when g.job -> 'keys' <> 'null' then
                     array(select k.key from jsonb_array_elements_text(g.job -> 'keys') with ordinality k(key, place)
                           order by k.place) end) e),

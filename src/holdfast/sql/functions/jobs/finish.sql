@@ -18,9 +18,8 @@ declare
     v_tokens bigint[] := p_tokens || array(
         select (o ->> 'token')::bigint from jsonb_array_elements(coalesce(p_outcomes, '[]')) o);
     v_worker text; v_places tid[]; v_ended uuid[]; v_keyed uuid[]; v_keys text[]; v_moved uuid[]; v_batch uuid[];
-    v_freed freed[]; v_more freed[];
-    -- Compared, not cast: an invalid setting must not keep jobs from ending.
-    v_counts boolean := (select s.value > '0' from settings s where s.name = 'usage_retention_days'); v_now timestamptz;
+    v_freed freed[]; v_more freed[]; v_followed uuid[];
+    v_now timestamptz;
     v_used used[]; v_counted counted[]; v_locked text[]; v_rest jsonb := p_outcomes; v_left bigint;
 begin
     if cardinality(p_ids) is distinct from cardinality(p_tokens) then
@@ -64,13 +63,19 @@ begin
                array_agg(k.batch) filter (where k.batch is not null),
                (select array_agg((e.id, coalesce(e.keys || e.held, e.keys, e.held), 1, null)::freed)
                 from ended e where e.keys is not null or e.held is not null),
+               (select array_agg(e.id) from ended e where e.followed),
                (select array_agg(u.part) from (
                     select (coalesce(p.tenant, ''), p.task, sum(p.jobs), 0, sum(p.ran), sum(p.waited))::used as part
-                    from parts p where v_counts group by p.tenant, p.task) u),
+                    from parts p  -- compared, not cast: an invalid setting must not keep jobs from ending
+                    where (select s.value > '0' from settings s where s.name = 'usage_retention_days') group by p.tenant, p.task) u),
                (select array_agg(c.part) from (
                     select (p.queue, p.task, p.wait, sum(p.jobs), 0, 0, sum(p.ran))::counted as part
                     from parts p group by p.queue, p.task, p.wait) c)
-        into v_ended, v_keyed, v_keys, v_batch, v_freed, v_used, v_counted from kept k;
+        into v_ended, v_keyed, v_keys, v_batch, v_freed, v_followed, v_used, v_counted from kept k;
+        if v_followed is not null then
+            insert into endings (job, status, durable, followed) select f, 'succeeded', false, true from unnest(v_followed) f;
+            perform work_endings();
+        end if;
         perform count_attempts(v_counted);
         if v_used is not null then perform count_usage(v_used); end if;
         if v_keys is not null then perform free_dedupe_keys(v_keys, v_keyed, true); end if;

@@ -1,6 +1,7 @@
 -- Handles an enqueue whose dedupe key another job holds. Returns existing or replaced, or raises an error; null if the
 -- job has moved or released the key meanwhile, and the caller has to try again. Only a job of the same task and tenant
--- is replaced. It gets the new payload and limits, in the lane of its own tenant; an order that it keeps stays kept.
+-- is replaced. It gets the new payload and limits, in the lane of its own tenant; an order that it keeps stays kept. A job that has
+-- done steps keeps its payload, as a running one does: the results of its steps belong to it.
 -- Locks: the holder's row, to replace its payload. It waits up to a second for a claim or another replace of the same
 --   key: skipping the row would lose this payload, or keep the older of two. The key itself is not locked, so no end of
 --   a job waits for this.
@@ -24,22 +25,22 @@ begin
         begin
             update live set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
                 lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
-            where id = p_holder and token is null returning queue, keys || held into v_queue, v_every;
+            where id = p_holder and token is null and durable is not true returning queue, keys || held into v_queue, v_every;
             v_found := found;
             if not v_found then
                 update later set payload = p_payload::json, keys = nullif(free_keys(p_keys, held), '{}'),
                     lane = case when tenant is null and p_keys is null then 0 else lane_of(tenant, free_keys(p_keys, held)) end
-                where id = p_holder returning keys || held into v_every;
+                where id = p_holder and durable is not true returning keys || held into v_every;
                 v_found := found;
             end if;
         exception when lock_not_available then
             raise exception 'job % is being changed by a transaction that is still open; repeat the call: it holds dedupe key %',
                 p_holder, left(p_key, 200) using errcode = 'lock_not_available';
         end;
-        if not v_found then  -- it runs, or it has moved to the other table or released the key meanwhile
+        if not v_found then  -- it runs or has done steps, or it has moved to the other table or released the key meanwhile
             return (select 'existing' from dedupe d where d.key = p_key and d.id = p_holder
-                    and not exists (select 1 from live l where l.id = p_holder and l.token is null)
-                    and not exists (select 1 from later l where l.id = p_holder));
+                    and not exists (select 1 from live l where l.id = p_holder and l.token is null and l.durable is not true)
+                    and not exists (select 1 from later l where l.id = p_holder and l.durable is not true));
         elsif cardinality(v_every) > 20 then  -- more than a claim can return
             raise exception 'a job has up to 20 limits, including the order that job % keeps; got %', p_holder, cardinality(p_keys)
                 using errcode = 'invalid_parameter_value';

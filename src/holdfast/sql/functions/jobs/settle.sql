@@ -4,7 +4,9 @@
 -- of
 --   succeeded | canceled | failed (permanent) | dead (fatal now)   -> final
 --   error | lost (its lease expired)  -> dead when attempts are used up, else retried
---   snoozed | released                -> waits again, attempt refunded A job with a cancel request does not wait again:
+--   snoozed | released                -> waits again, attempt refunded
+--   parked (with "wait", see park)    -> the same, until its sleep is over or what it waits for has happened
+-- A job with a cancel request does not wait again:
 --   it is canceled. A job that waits again keeps its order ("order:..."), so that later jobs of the order wait for its
 --   end. It moves to the lane of its other limits, because the order's lane is closed. Returns the jobs it moved and
 --   the limits they were counted under, which the caller releases. Omits jobs whose token has changed, and jobs whose
@@ -23,18 +25,21 @@ begin
     v_places := array(
         select (select l.ctid from live l where l.id = g.id and l.token = g.token for update skip locked)
         from jsonb_to_recordset(p_outcomes) as g(id uuid, token bigint));
+    if p_outcomes @> '[{"outcome": "parked"}]' then
+        select p.p_outcomes, p.p_places into p_outcomes, v_places from park(p_outcomes, v_places) p;
+    end if;
     return query
     with given as materialized (  -- distinct: a job that is listed twice must not end twice
         select distinct on (g.id, g.token) g.* from rows from (
             jsonb_to_recordset(p_outcomes) as (
-                id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision, counts jsonb),
-            unnest(v_places)) as g(id, token, outcome, result, error, delay, counts, place)
+                id uuid, token bigint, outcome text, result jsonb, error jsonb, delay double precision, counts jsonb, waits_for text),
+            unnest(v_places)) as g(id, token, outcome, result, error, delay, counts, waits_for, place)
         where g.place is not null order by g.id, g.token),
     -- Looked up one by one and moved by ctid: a join could be planned for an empty table and then read all of a full one
     -- (decision 011).
     held as materialized (
-        select l.*, row_number() over () as number, g.outcome, g.result, g.error, g.delay, g.counts,
-            case when (g.outcome in ('succeeded', 'canceled', 'snoozed', 'released')) is not true
+        select l.*, row_number() over () as number, g.outcome, g.result, g.error, g.delay, g.counts, g.waits_for,
+            case when (g.outcome in ('succeeded', 'canceled', 'snoozed', 'released', 'parked')) is not true
                  then case when octet_length(g.error ->> 'fingerprint') = 16
                            and translate(g.error ->> 'fingerprint', '0123456789abcdef', '') = '' then g.error ->> 'fingerprint'
                            else fingerprint_of(l.task, g.error) end collate "C" end as fingerprint
@@ -42,18 +47,18 @@ begin
             select l.ctid as place, l.id, l.task, l.attempt, l.max_attempts, l.retry
             from live l where l.ctid = g.place and l.token = g.token offset 0) l),
     decided as materialized (
-        select h.place, h.id, h.number, h.result, h.counts, h.outcome, h.fingerprint,
+        select h.place, h.id, h.number, h.result, h.counts, h.outcome, h.fingerprint, h.waits_for as parked_for,
             case when h.fingerprint <> coalesce(h.error ->> 'fingerprint', '') and jsonb_typeof(h.error) = 'object'
                  then h.error || jsonb_build_object('fingerprint', h.fingerprint) else h.error end as error,
             case when h.outcome = 'succeeded' then 1 when h.outcome in ('error', 'failed', 'dead') then -1 else 0 end as went,
             (h.outcome in ('succeeded', 'canceled')) is not true as fails, h.outcome = 'lost' as lost,
             case when h.outcome in ('succeeded', 'canceled', 'failed', 'dead') then h.outcome
                  when exists (select 1 from cancels c where c.id = h.id) then 'canceled'
-                 when h.outcome in ('snoozed', 'released') then 'waits'
+                 when h.outcome in ('snoozed', 'released', 'parked') then 'waits'
                  -- error, lost and unknown outcomes: no outcome may remove a job from all tables
                  when h.attempt >= h.max_attempts then 'dead'
                  else 'waits' end as verdict,
-            (h.outcome in ('snoozed', 'released'))::integer as refund, h.outcome = 'released' as released,
+            (h.outcome in ('snoozed', 'released', 'parked'))::integer as refund, h.outcome = 'released' as released,
             case when h.outcome = 'released' then interval '0'
                  when h.delay is not null then make_interval(secs => least(greatest(h.delay, 0), 315360000))
                  -- Due at once after a first lost lease. After more, the delay is random: jobs claimed together with
@@ -65,7 +70,7 @@ begin
         from held h),
     gone as (delete from live where ctid = any (array(select d.place from decided d)) returning *),
     moved as materialized (
-        select g.*, d.number, d.verdict, d.delay, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.lost, d.counts, d.released,
+        select g.*, d.number, d.verdict, d.delay, d.outcome, d.parked_for, coalesce(d.refund, 0) as refund, d.result, d.went, d.fails, d.lost, d.counts, d.released,
                coalesce(d.error, g.last_error) as error, d.fingerprint,
                case when d.fingerprint is null then g.failures
                     else g.failures[greatest(cardinality(g.failures) - 18, 1):] || (  -- the last 20
@@ -81,15 +86,17 @@ begin
         where m.verdict = 'waits'),
     back as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                          dedupe_key, retry, last_error, deadline, batch, headers, keys, held, failures)
-        select id, queue, priority, own, run_at, created_at, attempt - refund, max_attempts, task, tenant, payload,
-               dedupe_key, retry, error, deadline, batch, headers, rest, orders, past
+                          dedupe_key, retry, last_error, deadline, batch, headers, keys, held, failures, durable, followed)
+        select id, queue, priority, own, case when outcome = 'parked' then v_now else run_at end, created_at, attempt - refund, max_attempts, task, tenant, payload,
+               dedupe_key, retry, error, case when outcome = 'parked' then null else deadline end, batch, headers, rest, orders, past,
+               durable, followed
         from waits where delay <= interval '0' on conflict do nothing returning queue),
     to_later as (
         insert into later (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,
-                           dedupe_key, retry, last_error, deadline, batch, headers, keys, held, failures)
+                           dedupe_key, retry, last_error, deadline, batch, headers, keys, held, failures, durable, followed, waits_for)
         select id, queue, priority, own, v_now + delay, created_at, attempt - refund, max_attempts, task, tenant,
-               payload, dedupe_key, retry, error, deadline, batch, headers, rest, orders, past
+               payload, dedupe_key, retry, error, case when outcome = 'parked' then null else deadline end, batch, headers, rest, orders, past,
+               durable, followed, parked_for
         from waits where delay > interval '0' on conflict do nothing),
     to_dead as (
         insert into dead (id, status, queue, priority, lane, run_at, created_at, started_at, finished_at, attempt,
@@ -110,6 +117,10 @@ begin
         select id, verdict::job_status, priority, attempt, max_attempts, run_at, created_at, claimed_at, v_now,
                queue, task, p_worker, tenant, payload, result, dedupe_key, error, batch, past
         from moved where verdict in ('succeeded', 'canceled')),
+    ended as (
+        insert into endings (job, status, durable, followed)
+        select id, verdict, coalesce(durable, false) and verdict <> 'succeeded', coalesce(followed, false) from moved
+        where verdict <> 'waits' and (followed or durable and verdict <> 'succeeded')),
     answered as (delete from cancels where id = any (array(select m.id from moved m where m.verdict <> 'waits'))),
     freed as (
         select free_dedupe_keys(array_agg(dedupe_key), array_agg(id), verdict = 'succeeded')
@@ -162,4 +173,5 @@ begin
     from moved m
     where (select count(*) from freed) >= 0 and (select count(*) from kept_keys) >= 0 and (select count(*) from counted) >= 0
       and (select count(*) from used) >= 0 and (select count(*) from attempts) >= 0 and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
+    if exists (select 1 from endings e where e.xid = pg_current_xact_id_if_assigned()) then perform work_endings(); end if;
 end $$;

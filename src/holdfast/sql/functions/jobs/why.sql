@@ -1,8 +1,8 @@
 -- Explains where a job is and why it does not run: {"id", "status", "sentence", "reasons", "notes"}. A reason has a
--- "kind", its own "text" and the facts; the strongest obstacle is first. Kinds, while it waits: deadline, batch,
--- paused, concurrency, no_worker, no_task, later, breaker, rate, busy, priority, behind, ring, soon; else running,
--- lost, canceling, succeeded, failed, dead, canceled, unknown. Counts are bounded (facts then have "more": true): the
--- backlog does not add to the cost.
+-- "kind", its own "text" and the facts; the strongest obstacle is first. Kinds, while it waits: waits, deadline, batch,
+-- paused, concurrency, no_worker, stopping, no_task, later, breaker, rate, busy, priority, behind, ring, soon; else
+-- running, lost, canceling, succeeded, failed, dead, canceled, unknown. Counts are bounded (facts then have "more":
+-- true): the backlog does not add to the cost.
 create or replace function why(p_id uuid) returns jsonb
 language plpgsql stable security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off as $$
@@ -11,7 +11,7 @@ declare
 begin
     v_all := case when v_status is null then jsonb_build_array(jsonb_build_object('kind', 'unknown', 'rank', 0, 'text',
                       'there is no such job: it was never accepted, or history has dropped it since'))
-                  when v_status in ('queued', 'retrying') then why_waiting(p_id)
+                  when v_status in ('queued', 'retrying', 'waiting') then why_waiting(p_id)
                   else why_started(p_id) end;
     select jsonb_agg(r order by (r ->> 'rank')::integer, r ->> 'key') into v_reasons
     from jsonb_array_elements(v_all) r where (r ->> 'rank')::integer < 95;

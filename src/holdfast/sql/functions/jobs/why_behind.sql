@@ -40,8 +40,12 @@ begin
                             case when v_jobs = 1 then 'is' else 'are' end) end);
     end loop;
     v_front := (select r.front from rings r where r.queue = p_queue and r.priority = p_priority and r.direct = v_direct);
-    select count(*) filter (where f.flow > 1), count(*) filter (where f.flow <= 1) into v_who, v_lanes from (
-        select s.flow from flows s
+    select count(*) filter (where f.flow > 1 and not exists (  -- a claim closes the lanes of a paused tenant when it meets them
+               select 1 from limit_settings p
+               where p.key = 'tenant:' || f.tenant and p.paused and (p.paused_until is null or p.paused_until > clock()))),
+           count(*) filter (where f.flow <= 1), count(*) > v_turns
+    into v_who, v_lanes, v_more from (
+        select s.flow, s.tenant from flows s
         where s.queue = p_queue and s.priority = p_priority and s.direct = v_direct and s.open and s.tag >= v_front and s.flow not in (v_flow, 0)
         order by s.tag, s.flow limit v_turns + 1) f;
     v_lanes := v_lanes + (select count(*) from (
@@ -52,7 +56,7 @@ begin
         v_lanes := v_lanes + 1;  -- plain jobs
     end if;
     if v_who + v_lanes > 0 then
-        v_more := case when v_who > 0 then v_who else v_lanes end > v_turns;
+        v_more := case when v_who > 0 then v_more else v_lanes > v_turns end;
         v_who := least(v_who, v_turns);
         v_lanes := least(v_lanes, v_turns);
         v_found := v_found || jsonb_build_object('kind', 'ring', 'rank', 82, 'lanes', v_lanes, 'tenants', v_who,

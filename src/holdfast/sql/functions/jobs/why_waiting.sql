@@ -6,7 +6,7 @@ as $$
 declare
     v_job record; v_late boolean; v_found jsonb := '[]'; v_alive text[]; v_knowing bigint; v_slots bigint; v_used bigint;
     v_others text[];  -- queues of the claimed jobs, if none is of this queue
-    v_last record;
+    v_last record; v_stopping text[];
 begin
     select * into v_job from (
         select l.*, false as later from live l where l.id = p_id
@@ -23,7 +23,9 @@ begin
         v_found := v_found || jsonb_build_object('kind', 'batch', 'rank', 11, 'batch', v_job.batch, 'short', 'its batch',
             'text', format('its batch %s was canceled: it is about to be canceled too', v_job.batch));
     end if;
-    if v_job.later then
+    if v_job.later and v_job.waits_for is not null then
+        v_found := v_found || why_parked(p_id, v_job.waits_for, v_job.run_at);
+    elsif v_job.later then
         v_found := v_found || jsonb_strip_nulls(jsonb_build_object(
             'kind', 'later', 'rank', 30, 'run_at', v_job.run_at, 'attempt', v_job.attempt, 'max_attempts', v_job.max_attempts,
             'in_seconds', extract(epoch from v_job.run_at - clock()), 'short', 'its time',
@@ -44,6 +46,16 @@ begin
     into v_alive, v_knowing, v_slots
     from workers w where v_job.queue = any (w.queues) and not w.stopping and is_alive(w.id, w.heartbeat_at);
     if v_alive is null then
+        v_stopping := array(select w.id from workers w where v_job.queue = any (w.queues) and is_alive(w.id, w.heartbeat_at) order by w.id);
+    end if;
+    if v_stopping <> '{}' then  -- soon restarted, mostly: what a delayed job waits for is its time
+        v_used := (select count(*) from claimed_jobs() c where c.worker = any (v_stopping));
+        v_found := v_found || jsonb_build_object('kind', 'stopping', 'rank', case when v_late then 31 else 25 end, 'queue', v_job.queue,
+            'workers', v_stopping[:5], 'jobs', v_used, 'short', 'its workers are stopping', 'text', format(
+                case when cardinality(v_stopping) = 1 then 'the only worker of queue %2$s is stopping'
+                     else 'all %1$s workers of queue %2$s are stopping' end, cardinality(v_stopping), v_job.queue)
+                || case v_used when 0 then '' when 1 then ' (1 job left)' else format(' (%s jobs left)', v_used) end);
+    elsif v_alive is null then
         select w.id, w.heartbeat_at into v_last from workers w
         where v_job.queue = any (w.queues) order by w.heartbeat_at desc limit 1;
         v_found := v_found || jsonb_strip_nulls(jsonb_build_object(
@@ -51,7 +63,7 @@ begin
             'last_heard_of', v_last.heartbeat_at, 'text', format('no live worker serves queue %s', v_job.queue)
                 || coalesce('; the last one, ' || v_last.id || ', was heard of '
                             || in_words(clock() - v_last.heartbeat_at) || ' ago', '')
-                || case when v_job.task = 'holdfast.webhook' then '; workers deliver webhooks where holdfast[webhooks] is installed'
+                || case when v_job.task = 'holdfast.webhook' then '; workers deliver webhooks where holdfast-jobs[webhooks] is installed'
                         when exists (select from tasks) and not exists (select from tasks t where t.name = v_job.task)
                         then format('; and none has ever known task %s', v_job.task)
                         else '' end));

@@ -1,5 +1,6 @@
 -- Subtract ended jobs from the counts of their limits and advance breakers. Within one release successes count before
--- failures, so a streak is never too short. Releases count in order. The caller holds the ring's lock.
+-- failures, so a streak is never too short. Releases count in order. Records the breakers that open or close. The caller holds the ring's
+-- lock.
 create or replace function end_under_limits(p_ended released[]) returns void
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
@@ -7,7 +8,7 @@ declare
     v_now timestamptz := clock();
     v_rules text[] := array(select r.template from limit_rules r where r.breaker_after is not null);
     v_keys text[] := array(select s.key from limit_settings s where s.breaker_after is not null); v_done text[];
-    v_round released[];
+    v_round released[]; v_changes breaker_change[];
 begin
     with done as (  -- keys without a breaker, where the order does not count
         update limits m set running = m.running - e.jobs,
@@ -28,6 +29,7 @@ begin
             left join lateral (select s.breaker_after from limit_state s where s.key = e.key offset 0) s on true) r
         group by r.turn order by r.turn
     loop
+        with changed as (
         update limits m set running = m.running - e.jobs,
             last_success_at = case when e.good > 0 then v_now else m.last_success_at end,
             last_failure_at = case when e.bad > 0 then v_now else m.last_failure_at end,
@@ -52,8 +54,15 @@ begin
               from unnest(v_round) e group by e.key) e
         cross join lateral (
             select s.breaker_after, s.breaker_pause, s.breaker_cap,
-                   e.bad + case when e.good > 0 and (s.open_until is null or e.probe = 1) then 0 else s.failure_streak end as streak
+                   e.bad + case when e.good > 0 and (s.open_until is null or e.probe = 1) then 0 else s.failure_streak end as streak,
+                   s.open_until as was_until, s.failure_streak as was_streak
             from limit_state s where s.key = e.key offset 0) b
-        where m.key = e.key;
+        where m.key = e.key
+        returning m.key, m.open_until, m.failure_streak, b.was_until, b.was_streak, e.resets)
+        select array_agg((c.key, case when c.was_until is null then 'opened' when c.open_until is null then 'closed' else 'reopened' end,
+                          case when c.open_until is null then c.was_streak else c.failure_streak end, c.open_until)::breaker_change)
+        into v_changes from changed c
+        where c.open_until is distinct from c.was_until and not c.resets;  -- reset_breaker has recorded its own
+        if v_changes is not null then perform record_breakers(v_changes); end if;
     end loop;
 end $$;

@@ -4,28 +4,30 @@
 -- closed without failures. After a week without activity the breaker's state is ignored.
 -- Locks: the ring's lock, without which it does nothing; limit_settings and throttled rows, skipping locked ones.
 create or replace function prune_limits(p_limit integer, p_oldest timestamptz) returns integer
-language plpgsql set search_path from current set jit = off as $$
+language plpgsql set search_path from current set jit = off set enable_seqscan = off as $$
 declare
     v_now timestamptz := clock();
-    v_old bigint := (date_part('epoch', v_now - interval '1 hour') * 1000000)::bigint << 10;  -- in the form of a token
-    v_gone integer; v_rows integer; v_table text; v_unused text;
+    v_old bigint := ((date_part('epoch', v_now - interval '1 hour') * 1000000)::bigint + clock_lead()) << 10;  -- as next_token()
+    v_keys text[]; v_gone integer; v_rows integer; v_table text; v_unused text;
 begin
     if not lock_ring() then return 0; end if;
     perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- an open transaction must not keep the ring's lock
     perform fold_releases(next_token());
     delete from limit_settings where ctid = any (array(  -- expired pauses
         select s.ctid from limit_settings s where s.override = '{}' and s.paused_until < v_now - interval '1 day' limit p_limit for update skip locked));
-    -- Tables of more than 500 pages are sampled, so that a million keys are not read every minute.
-    delete from limits where ctid = any (array(
-        select m.ctid from limits m tablesample system (least(100, 409600000.0 / greatest(pg_relation_size('limits'), 1)))
-        join limit_state s on s.key = m.key
-        where m.running = 0 and m.opens_at is null and s.override is null
+    -- Tables of more than 100 pages are sampled, so that a million keys are not read every minute. The candidates come
+    -- first: a join of the sample and the view was made from every key to every key.
+    v_keys := array(
+        select m.key from limits m tablesample system (least(100, 81920000.0 / greatest(pg_relation_size('limits'), 1)))
+        where m.running = 0 and m.opens_at is null
           and greatest(m.created_at, m.last_success_at, m.last_failure_at, m.tokens_at)
-              < v_now - case when m.kind = 'order' then interval '1 hour' else interval '1 day' end
-          and (s.rate is null or s.free_tokens >= s.burst)
-          and (s.breaker_after is null or m.failure_streak = 0 and m.open_until is null
-               or greatest(m.last_failure_at, m.open_until) < v_now - interval '7 days')
-          and not exists (select 1 from lanes l where l.closed_by = m.key)
+              < v_now - case when m.kind = 'order' then interval '1 hour' else interval '1 day' end);
+    delete from limits where key = any (array(
+        select s.key from limit_state s
+        where s.key = any (v_keys) and s.override is null and (s.rate is null or s.free_tokens >= s.burst)
+          and (s.breaker_after is null or s.failure_streak = 0 and s.open_until is null
+               or greatest(s.last_failure_at, s.open_until) < v_now - interval '7 days')
+          and not exists (select 1 from lanes l where l.closed_by = s.key)
         limit p_limit));
     get diagnostics v_gone = row_count;
     for v_table, v_unused in values

@@ -6,7 +6,7 @@ create or replace function look_at(p_ids uuid[], p_everyone boolean[], p_who tex
     out place bigint, out id uuid, out task text, out tenant text, out queue text, out priority smallint,
     out payload json, out status text, out attempts smallint, out max_attempts smallint, out run_at timestamptz,
     out created_at timestamptz, out started_at timestamptz, out finished_at timestamptz, out error jsonb,
-    out result jsonb, out batch uuid, out deadline timestamptz, out progress jsonb) returns setof record
+    out result jsonb, out batch uuid, out deadline timestamptz, out progress jsonb, out waits_for text) returns setof record
 language plpgsql stable security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off as $$
 #variable_conflict use_column
@@ -16,7 +16,7 @@ begin
         cross join lateral (
             select j.id, j.task::text, j.tenant::text, j.queue::text, j.priority::smallint, j.payload::json, j.status::text, j.attempts,
                    j.max_attempts::smallint, j.run_at, j.created_at, j.started_at, j.finished_at, j.last_error - 'traceback' - 'output', j.result,
-                   j.batch, j.deadline, j.progress
+                   j.batch, j.deadline, j.progress, j.waits_for
             from jobs j where j.id = w.id and may_see(w.everyone, w.who, j.tenant)
               and (w.deliveries or j.task <> 'holdfast.webhook') offset 0) f;
 end $$;

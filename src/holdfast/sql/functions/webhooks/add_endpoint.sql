@@ -1,11 +1,12 @@
 -- Creates an endpoint. It receives the events of its tenant from now on; without a tenant, events that have none.
 -- Returns whether it was created: a repeated call with the same id changes nothing. A tenant has at most
 -- webhook_endpoints_per_tenant endpoints (table settings), because each event is sent to all of them. p_secret is
--- stored unchanged: the client seals it if it has a key.
+-- stored unchanged: the client seals it if it has a key. Recorded in actions, as every change of an endpoint is.
 -- Locks: other calls for the same tenant wait until the transaction ends; the endpoint's row.
 create or replace function add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text default null,
     p_events text[] default null, p_prefix text default 'Holdfast', p_timeout double precision default 30,
-    p_dev boolean default false, p_description text default null) returns boolean
+    p_dev boolean default false, p_description text default null, p_by text default null, p_reason text default null)
+    returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
     v_new webhook_endpoints;
@@ -31,6 +32,9 @@ begin
     insert into webhook_endpoints (id, tenant, url, events, prefix, timeout, dev, description, secrets, created_at, updated_at)
     values (p_id, p_tenant, p_url, p_events, p_prefix, p_timeout, v_new.dev, p_description,
             jsonb_build_array(jsonb_build_object('secret', p_secret, 'since', clock(), 'until', null)), clock(), clock())
-    on conflict do nothing;
-    return found;
+    on conflict do nothing
+    returning * into v_new;
+    if not found then return false; end if;
+    perform record_action('webhooks.add', p_id::text, p_by, p_reason, null, shown_endpoint(v_new));
+    return true;
 end $$;

@@ -2,7 +2,7 @@
 -- counted if and only if they have ended.
 -- Locks: rows that only this connection writes, so there is no contention.
 create or replace function count_usage(p_used used[]) returns void
-language plpgsql strict set search_path from current set jit = off as $$
+language plpgsql strict as $$
 begin
     insert into usage_counts as c (minute, tenant, task, backend, runs, failures, run_seconds, queue_seconds)
     select date_trunc('minute', clock()), u.tenant, u.task, pg_backend_pid(), u.runs, u.failures, u.run_seconds, u.queue_seconds

@@ -1,9 +1,10 @@
 -- Removes, each after its retention period (decision 029 lists every table): history partitions (dropped, not deleted
 -- from), expired dedupe keys (a message's once the message is gone too), webhook bodies without deliveries, workers
--- without a heartbeat for an hour, progress, job logs, error groups (prune_errors), ticks, usage, snapshots and their
--- minutes, ended batches, the service's stored responses (setting responses_hours), ended actions
--- (actions_retention_days), unused limits (prune_limits), tokens invalid for 90 days. Cancels abandoned batches. Never touches
--- live, later or dead. Returns how much it removed, at most p_limit of each kind. Call it again, in a new transaction,
+-- without a heartbeat for an hour, requests to stop such workers, progress, job logs, error groups (prune_errors), ticks,
+-- usage, snapshots and their minutes, ended batches, steps of jobs that are gone (prune_steps), signals, what breakers did 30 days ago, the service's stored responses (setting
+-- responses_hours), ended actions (actions_retention_days), unused limits (prune_limits), tokens invalid for 90 days.
+-- Cancels abandoned batches, sums earlier usage (fold_usage). Never touches live, later or dead. Returns how much it
+-- removed, at most p_limit of each kind. Call it again, in a new transaction,
 -- while rows_removed is p_limit or more.
 -- Locks: history while it drops a partition; gives up after 50 ms so that workers do not queue up behind it.
 --   Other rows: skipping locked ones; batches as cancel_batch.
@@ -40,6 +41,9 @@ begin
     rows_removed := rows_removed + v_rows;
     delete from workers where ctid = any (array(
         select w.ctid from workers w where w.heartbeat_at < clock() - interval '1 hour' for update skip locked));
+    delete from worker_stops where ctid = any (array(
+        select s.ctid from worker_stops s where s.requested_at < clock() - interval '1 hour'
+            and not exists (select 1 from workers w where w.id = s.worker) for update skip locked));
     delete from sleepers where ctid = any (array(  -- cut-off connections, which forget_sleepers() cannot detect
         select s.ctid from sleepers s where not exists (
             select 1 from workers w where w.id = s.worker and w.heartbeat_at > clock() - interval '5 minutes')
@@ -47,9 +51,10 @@ begin
     delete from cancels c where c.requested_at < clock() - interval '1 minute' and not exists (
         select 1 from live l where l.id = c.id and l.token is not null);
     for v_name, v_column, v_before in select * from (values
+        ('signals', 'expires_at', clock()),
         ('history_default', 'finished_at', v_oldest::timestamptz), ('ticks', 'started_at', v_oldest),
         ('progress', 'updated_at', v_oldest), ('job_logs', 'updated_at', v_oldest),
-        ('snapshots', 'at', clock() - interval '1 minute'),
+        ('snapshots', 'at', clock() - interval '1 minute'), ('breaker_events', 'at', clock() - interval '30 days'),
         ('attempt_counts', 'minute', clock() - interval '10 minutes'), ('minutes', 'minute', clock() - interval '48 hours'),
         ('responses', 'created_at', clock() - make_interval(
             hours => (select value::integer from settings where name = 'responses_hours'))),
@@ -81,7 +86,7 @@ begin
     delete from batch_counts where batch = any (v_ended);
     delete from batches where id = any (v_ended);
     rows_removed := rows_removed + cardinality(v_ended) + prune_errors(p_limit, v_oldest)
-        + prune_limits(p_limit, v_oldest);
+        + prune_limits(p_limit, v_oldest) + fold_usage(p_limit) + prune_steps(p_limit);
     partitions_dropped := 0;
     for v_name in select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'history'::regclass and c.relname ~ '^history_[0-9]{8}$'

@@ -7,7 +7,7 @@
 create or replace function sleep(p_worker text, p_queues text[], p_listens boolean default true)
     returns double precision
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
-set enable_bitmapscan = off as $$
+set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
 begin
     if p_listens and exists (
         select 1 from unnest(p_queues) q where not exists (

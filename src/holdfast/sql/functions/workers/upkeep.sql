@@ -1,14 +1,15 @@
 -- Runs one round of upkeep; each worker calls it every few seconds. It takes or keeps the lead. The leader promotes due
--- jobs, reclaims expired leases and jobs without one, cancels jobs past their deadline, ends batches that are complete
--- and removes sleepers that are gone. next_slot: seconds until the next slot of a schedule is due, or null. acting: there
--- are actions to work on (work_actions). known: the caller is in workers. asleep: it is in sleepers. After a long outage
--- prune() may remove a worker before it can renew.
+-- jobs, reclaims expired leases and jobs without one, cancels jobs past their deadline, ends batches that are complete,
+-- does what the end of jobs entails for others (work_endings) and removes sleepers that are gone. next_slot: seconds until the next slot of a schedule is due, or null. acting: there
+-- are actions to work on (work_actions). known: the caller is in workers. asleep: it is in sleepers. stop: "drain" or
+-- "now" if an operator has asked the caller to stop (stop_worker). After a long outage prune() may remove a worker before
+-- it can renew.
 -- Locks: the leader row, without waiting for it (take_lead may lead without it); then as promote and reclaim, which
 --   skip locked rows.
 -- Wakes: sleepers of queues that got due jobs.
 create or replace function upkeep(p_worker text, p_ttl interval, out term bigint, out promoted integer,
     out reclaimed jsonb, out expired integer, out next_slot double precision, out acting boolean, out known boolean,
-    out asleep boolean)
+    out asleep boolean, out stop text)
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 declare
     v_ids uuid[]; v_again timestamptz; v_began timestamptz;
@@ -20,12 +21,14 @@ begin
     reclaimed := '[]';
     known := exists (select 1 from workers w where w.id = p_worker);
     asleep := exists (select 1 from sleepers s where s.worker = p_worker);
+    stop := (select case when s.now then 'now' else 'drain' end from worker_stops s where s.worker = p_worker);
     -- Other workers do this when the leader is late: the leader may be gone itself.
     if exists (select 1 from sleepers s where s.worker <> p_worker) and (term is not null or exists (
             select 1 from leader l where l.chore = 'upkeep' and l.expires_at < clock() + p_ttl * 2 / 3)) then
         perform forget_sleepers();
     end if;
     if term is not null then
+        perform note_timeline();
         -- A scan of all due jobs passes the index entries of jobs promoted long ago, which an open transaction keeps alive. If it is
         -- slow, the leader spends at most 2 % of the time on it, and otherwise scans what became due recently.
         v_again := (select l.look_again_at from leader l where l.chore = 'upkeep');
@@ -49,6 +52,7 @@ begin
         end if;
         expired := expire(1000);
         perform walk_batches();
+        if exists (select 1 from endings) then perform work_endings(false, 10000); end if;
         perform announce_strays();
         perform fold_errors();
         if exists (select 1 from releases) and lock_ring() then  -- last: the lock is held until the end of this transaction

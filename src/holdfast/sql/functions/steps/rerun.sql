@@ -1,0 +1,40 @@
+-- Puts a job that has ended back into the queue with fresh attempts. With p_from, the results of that step and of all that began
+-- after it are removed, so the job does them anew; earlier ones stay, unless they were undone. p_keys: the limits of a
+-- job whose row in history no longer has them. Returns its id, or null if a newer job holds its dedupe key or another call was first.
+-- Locks: the job's row, its rows of steps; then as retry_dead.
+-- Wakes: sleepers of the job's queue.
+create or replace function rerun(p_id uuid, p_from text default null, p_keys text[] default null, p_by text default null,
+    p_reason text default null) returns uuid
+language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
+declare
+    v_job record; v_number bigint; v_keys text[] := case when p_keys is not null then check_keys(p_keys) end;
+begin
+    select j.status::text as status, j.place into v_job from jobs j where j.id = p_id;
+    if v_job.place is null or v_job.place not in ('dead', 'history') then
+        raise exception 'job % cannot be rerun: %', p_id, case when v_job.status is null then 'there is none' else 'it is ' || v_job.status end
+            using errcode = 'invalid_parameter_value', constraint = 'action';
+    elsif p_from is not null then
+        v_number := (select s.number from steps s where s.job = p_id and s.name = p_from);
+        if v_number is null then
+            raise exception 'job % has no step %; it has %', p_id, quote_literal(left(p_from, 200)), coalesce(
+                (select string_agg(quote_literal(s.name), ', ' order by s.number) from steps s where s.job = p_id), 'none')
+                using errcode = 'invalid_parameter_value', constraint = 'action';
+        end if;
+    end if;
+    if v_job.place = 'dead' then
+        if not exists (select 1 from retry_dead(array[p_id])) then return null; end if;
+    else
+        with gone as (delete from history h where h.id = p_id returning *)
+        insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload, keys, last_error, failures)
+        select id, queue, priority, lane_of(tenant, v_keys), clock(), created_at, max_attempts, task, tenant, payload, v_keys, last_error, failures
+        from gone on conflict do nothing;
+        if not found then return null; end if;  -- another call was first
+        perform wake(l.queue) from live l where l.id = p_id;
+    end if;
+    delete from steps s where s.job = p_id and (s.undo_job is not null or s.number >= v_number);
+    update steps s set check_at = clock() + interval '1 day' where ctid = (select f.ctid from steps f where f.job = p_id order by f.number limit 1);
+    update live set durable = exists (select 1 from steps s where s.job = p_id) where ctid = (select l.ctid from live l where l.id = p_id);
+    perform record_action('jobs.rerun', p_id::text, p_by, p_reason, p_after => jsonb_strip_nulls(jsonb_build_object('from_step', p_from)));
+    return p_id;
+end $$;

@@ -1,0 +1,425 @@
+"""What `ctx.step`, `ctx.sleep` and their like do. Each is written once, as the steps of an operation (operation.py),
+for async handlers and for those in threads and processes.
+
+The first use of any of them reads the stored steps. A step that is stored returns its result. A wait that is not over
+raises Parked, which ends the run; the job runs again, from its start, when the wait is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.client import Enqueuer, Holdfast, Task
+from holdfast.client.children import ChildBatch, Gathered
+from holdfast.client.operation import Step as Work
+from holdfast.client.operation import Steps as Does
+from holdfast.client.operation import arun_steps, run_steps, sleep
+from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.model import payload
+from holdfast.model.job import Job, ids
+from holdfast.model.signature import ResultType, hints_of
+from holdfast.model.step import ChildFailed, GatherFailed, Parked, StepOptions, StoredStep
+from holdfast.store.bulk import Bulk
+from holdfast.store.call import Call
+from holdfast.store.jobs import job_fields
+from holdfast.store.steps import NewStep
+from holdfast.worker.stepprocess import StepProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.worker.stepstore import StepStore
+
+_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds, while another transaction holds the job's row
+COUNTS = ("total", "succeeded", "failed", "canceled")
+_decode = msgspec.json.decode
+
+
+class AlreadyStored(BaseException):
+    """Rolls back the transaction of a step that another run has stored meanwhile."""
+
+
+@dataclass(slots=True)
+class RunningStep:
+    """A step whose function runs. `settled`: its own transaction has stored it."""
+
+    job: Job
+    name: str
+    kind: ResultType
+    options: StepOptions
+    began: float
+    result: bytes | None = None
+    settled: bool = False
+
+
+_running: contextvars.ContextVar[RunningStep | None] = contextvars.ContextVar("holdfast_step", default=None)
+
+
+def running_step(job: Job) -> RunningStep | None:
+    """Return the step of this job whose function calls this."""
+    step = _running.get()
+    return step if step is not None and step.job is job else None
+
+
+class Steps:
+    """The steps of one attempt."""
+
+    def __init__(self, hf: Holdfast, job: Job, store: StepStore | None, max_result: int) -> None:
+        self._hf = hf
+        self._job = job
+        self._store = store
+        self._max_result = max_result
+        self._used: set[str] = set()
+        self._known: dict[str, StoredStep] | None = None
+        self._turn = asyncio.Lock()  # so that steps which run in parallel read what is stored once
+        task = hf.registry.tasks.get(job.task)
+        self._is_async = task is None or task.is_async
+
+    def run(self, steps: Does[Any]) -> Any:
+        """Return the result, or in an async handler its coroutine."""
+        database = self._hf.database
+        return arun_steps(steps, database) if self._is_async else run_steps(steps, database)
+
+    # The operations
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        options: StepOptions,
+    ) -> Does[Any]:
+        """Return the result of a step, from the function or from an earlier run."""
+        known, kind = (yield from self._known_step(name, "step")), result_type(function)
+        if known is not None:
+            return _read(kind, known)
+        step = RunningStep(self._job, name, kind, options, time.monotonic())
+        try:
+            value = yield from self._call(step, function, args, kwargs)
+        except AlreadyStored:
+            return _read(kind, (yield from self._read_again(name)))
+        return (yield from self._keep(step, value))
+
+    def sleep(self, name: str, seconds: float) -> Does[None]:
+        """Return when the sleep is over."""
+        if not seconds >= 0:
+            raise UsageError(f"a sleep is 0 seconds or more, got {seconds!r}")
+        known = yield from self._known_step(name, "sleep")
+        if known is None or not known.finished:
+            raise Parked("sleep", name, seconds)
+
+    def wait_for(self, name: str, timeout: float | None, type_: Any) -> Does[Any]:
+        """Return the value of a signal, or raise TimeoutError."""
+        if timeout is not None and not timeout >= 0:
+            raise UsageError(f"the timeout of a wait is 0 seconds or more, got {timeout!r}")
+        known = yield from self._known_step(name, "signal")
+        if known is None or not known.finished:
+            raise Parked("signal", name, timeout)
+        if known.timed_out:
+            raise TimeoutError(f"signal {name!r} did not come in time")
+        return _read(ResultType(f"signal {name}", type_), known)
+
+    def gather(self, batch: ChildBatch, failures: float) -> Does[Gathered]:
+        """Return how the children of a batch ended."""
+        if not isinstance(batch, ChildBatch):
+            raise UsageError(f"ctx.gather() takes a batch made by ctx.batch(), got {batch!r:.60}")
+        known = (yield from self._all()).get(batch.name)
+        if known is None or not known.finished:
+            raise Parked("batch", batch.name)
+        counts, ends = _decode(known.result or "{}"), _decode(known.detail or "{}")
+        total, well, failed, canceled = (int(counts.get(each, 0)) for each in COUNTS)
+        if failed + canceled > failures * total:
+            raise GatherFailed(batch.name, failed + canceled, total, failures)
+        first, last = ends.get("first"), ends.get("last")
+        return Gathered(batch.id, total, well, failed, canceled, self._hf, first, last)
+
+    def call(self, name: str, task: Enqueuer[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Does[Any]:
+        """Return the result of a child job, or raise ChildFailed."""
+        if not isinstance(task, Enqueuer):
+            raise UsageError(f"ctx.call() takes a task, or task.using(...), got {task!r:.60}")
+        known = yield from self._known_step(name, "call")
+        if known is None:
+            yield from self._start_child(name, task, args, kwargs)
+        if known is None or not known.finished:
+            raise Parked("call", name)
+        ended = _decode(known.result or "{}")
+        if ended.get("status") != "succeeded":
+            raise ChildFailed(name, known.ref, ended.get("status", "unknown"), ended.get("error"))
+        return task.result_type.read(ended.get("result"))
+
+    def batch(self, name: str) -> ChildBatch:
+        """Return the batch, which enqueues its jobs unless an earlier run has."""
+        return ChildBatch(self._hf, name, self._job.tenant, self._begin_batch, self._end_batch)
+
+    # Their parts
+
+    def _known_step(self, name: str, kind: str) -> Does[StoredStep | None]:
+        """Return a stored step; its name is then used up for this run."""
+        payload.check_text(name, "the name of a step", 200)
+        if name in self._used:
+            raise UsageError(
+                f"the name {name!r} was used twice in one run of job {self._job.id}: a step is found by its name, so "
+                'give each its own, such as f"charge {number}"'
+            )
+        self._used.add(name)
+        known = (yield from self._all()).get(name)
+        if known is not None and known.kind != kind:
+            raise UsageError(f"{name!r} is a {known.kind} of job {self._job.id}, and now used for a {kind}; rename one")
+        return known
+
+    def _all(self) -> Does[dict[str, StoredStep]]:
+        if self._job.settled:
+            raise UsageError(
+                f"job {self._job.id} has already been finished by a ctx.transaction(); it has no more steps"
+            )
+        if self._known is None:
+            yield Work(self._load, self._aload)
+        return self._known or {}
+
+    def _load(self) -> None:
+        call = self._hf.database.calls.steps.read([self._job.id], [self._job.lease.token])
+        self._keep_known(self._hf.database.sync_pool.run(call)[0])
+
+    async def _aload(self) -> None:
+        async with self._turn:
+            if self._known is None:
+                self._keep_known(await self._aread())
+
+    async def _aread(self) -> list[StoredStep]:
+        if self._store is not None:
+            return await self._store.read(self._job)
+        call = self._hf.database.calls.steps.read([self._job.id], [self._job.lease.token])
+        return (await self._hf.database.async_pool.run(call))[0]
+
+    def _keep_known(self, steps: Sequence[StoredStep]) -> None:
+        self._known = {each.name: each for each in steps}
+
+    def _read_again(self, name: str) -> Does[StoredStep]:
+        """Return a step that another run has stored."""
+        self._known = None
+        known = (yield from self._all()).get(name)
+        if known is None:
+            raise LeaseLost(f"job {self._job.id} no longer belongs to this worker")
+        return known
+
+    def _call(
+        self, step: RunningStep, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Does[Any]:
+        """Call the function of a step, by its own retry policy."""
+        options, tries = step.options, 0
+        while True:
+            tries += 1
+            try:
+                return (yield _work(step, function, args, kwargs, self._is_async))
+            except Exception as error:
+                if step.settled or options.retry is None or tries >= options.retry.max_attempts:
+                    raise
+                if options.retry.outcome(error, getattr(error, "code", None)) not in (None, "error"):
+                    raise
+            yield sleep(options.retry.delay(tries))
+
+    def _keep(self, step: RunningStep, value: Any) -> Does[Any]:
+        """Store what the function returned, and return it as later runs will read it."""
+        if step.settled:
+            return (yield from self._keep_late(step, value))
+        data = self.encode(step, value)
+        new, pause = self.new_step(step, data), _PAUSE
+        while (outcome := (yield Work(lambda: self._store_now(new), lambda: self._astore(new)))) == "locked":
+            yield sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        if outcome == "lost":
+            raise LeaseLost(
+                f"job {self._job.id} no longer belongs to this worker; its step {step.name!r} is not stored"
+            )
+        if outcome == "existing":
+            return _read(step.kind, (yield from self._read_again(step.name)))
+        return step.kind.read(_decode(data))
+
+    def _keep_late(self, step: RunningStep, value: Any) -> Does[Any]:
+        """Store the result of a step whose own transaction has stored the step."""
+        if step.result is None and value is not None:
+            step.result = self.encode(step, value)
+            yield self._hf.database.calls.steps.keep_result(self.new_step(step, step.result))
+        return None if step.result is None else step.kind.read(_decode(step.result))
+
+    def encode(self, step: RunningStep, value: Any) -> bytes:
+        """Return a result as JSON, or raise an error if it cannot be stored."""
+        what = f"the result of step {step.name!r}"
+        data = step.kind.write(value, what)
+        payload.check_limits(data, what, self._max_result, 1000, "HOLDFAST_MAX_RESULT")
+        return data
+
+    def new_step(self, step: RunningStep, data: bytes | None) -> NewStep:
+        """Return a step as it is stored."""
+        undo, job = step.options.undo, self._job
+        return NewStep(
+            job.id,
+            job.lease.token,
+            step.name,
+            None if data is None else msgspec.Raw(data),
+            None if undo is None else msgspec.Raw(undo_job(undo, data or b"null", job.tenant)),
+            job.attempt,
+            round(time.monotonic() - step.began, 3),
+        )
+
+    def _store_now(self, step: NewStep) -> str:
+        return self._hf.database.sync_pool.run(self._hf.database.calls.steps.store([step]))[0]
+
+    async def _astore(self, step: NewStep) -> str:
+        if self._store is not None:
+            return await self._store.store(step)
+        return (await self._hf.database.async_pool.run(self._hf.database.calls.steps.store([step])))[0]
+
+    def refusal(self, step: RunningStep) -> Call[list[str]]:
+        """Return the call that stores a step within its function's transaction; it returns why it is refused."""
+        return self._hf.database.calls.steps.refusal(self.new_step(step, step.result))
+
+    def _start_child(
+        self, name: str, task: Enqueuer[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Does[None]:
+        own = task if task.tenant is not None or self._job.tenant is None else task.using(tenant=self._job.tenant)
+        job = own.new_job(args, kwargs)
+        calls = self._hf.database.calls.steps
+        outcome: str = yield calls.start_child(self._job.id, self._job.lease.token, name, job_fields(job))
+        self._check(outcome, name)
+
+    def _begin_batch(self, batch: ChildBatch) -> Does[str]:
+        known = yield from self._known_step(batch.name, "batch")
+        batch.stored = known is not None
+        return ids.make() if known is None or known.ref is None else known.ref
+
+    def _end_batch(self, batch: ChildBatch) -> Does[None]:
+        """Enqueue the children, open and close their batch and store the step: all in one transaction."""
+        yield Work(lambda: self._send_batch(batch), lambda: self._asend_batch(batch))
+
+    def _batch_calls(self, batch: ChildBatch) -> tuple[Call[str], list[Bulk], Call[Any] | None, Call[None]]:
+        calls, job = self._hf.database.calls, self._job
+        for each in batch.jobs:
+            each.batch = batch.id
+        made = [each.id for each in batch.jobs]
+        detail = {"first": min(made), "last": max(made)} if made else {}
+        begin = calls.steps.start_batch(job.id, job.lease.token, batch.name, batch.id, batch.tenant, detail)
+        special = [each for each in batch.jobs if not each.plain]
+        rest = calls.jobs.enqueue_many(special, "existing") if special else None
+        return begin, Bulk.of([each for each in batch.jobs if each.plain]), rest, calls.batches.close(batch.id)
+
+    def _send_batch(self, batch: ChildBatch) -> None:
+        from holdfast.store.wire.pools import copy_on, run_on
+
+        begin, bulks, rest, close = self._batch_calls(batch)
+        with self._hf.database.sync_pool.lent() as conn, conn.transaction():
+            self._check(run_on(conn, begin), batch.name)
+            for bulk in bulks:
+                copy_on(conn, self._hf.database.calls, bulk)
+            if rest is not None:
+                run_on(conn, rest)
+            run_on(conn, close)
+
+    async def _asend_batch(self, batch: ChildBatch) -> None:
+        from holdfast.store.wire.pools import acopy_on, arun_on
+
+        begin, bulks, rest, close = self._batch_calls(batch)
+        async with self._hf.database.async_pool.transaction() as conn:
+            self._check(await arun_on(conn, begin), batch.name)
+            for bulk in bulks:
+                await acopy_on(conn, self._hf.database.calls, bulk)
+            if rest is not None:
+                await arun_on(conn, rest)
+            await arun_on(conn, close)
+
+    def _check(self, outcome: str, name: str) -> None:
+        """Raise for a step that another run has begun, which can only be one that has this job by now."""
+        if outcome != "started":
+            raise LeaseLost(f"job {self._job.id} no longer belongs to this worker; its step {name!r} was not begun")
+
+
+def refuse(refused: Sequence[str], job: Job, name: str) -> None:
+    """Raise for a step that could not be stored in its function's transaction, which is then rolled back."""
+    if "existing" in refused:
+        raise AlreadyStored
+    if "locked" in refused:
+        raise LockTimeout(
+            f"another transaction holds job {job.id}; step {name!r} was rolled back and may succeed later"
+        )
+    if refused:
+        raise LeaseLost(f"job {job.id} no longer belongs to this worker; everything in step {name!r} was rolled back")
+
+
+def undo_job(undo: Enqueuer[Any, Any], data: bytes, tenant: str | None) -> bytes:
+    """Return the job that undoes a step, in the form of enqueue_many. Its first argument is the step's result, if it
+    takes any. It is not checked: the step has ended, and a job that does not fit its task is a dead letter."""
+    names = undo.argument_names
+    job = undo.job_of(b"{" + msgspec.json.encode(names[0]) + b":" + data + b"}" if names else b"{}")
+    if job.tenant is None:
+        job.tenant = tenant
+    fields = job_fields(job)
+    fields.pop("id")
+    return msgspec.json.encode(fields)
+
+
+@functools.lru_cache(maxsize=1000)
+def result_type(function: Callable[..., Any]) -> ResultType:
+    """Return the type of a step's result: the return annotation of its function."""
+    if isinstance(function, Task):
+        return function.result_type
+    name = getattr(function, "__qualname__", repr(function))
+    plain = function.func if isinstance(function, functools.partial) else function
+    return ResultType(name, hints_of(name, plain).get("return", Any))
+
+
+def _read(kind: ResultType, known: StoredStep) -> Any:
+    return kind.read(None if known.result is None else _decode(known.result))
+
+
+@contextmanager
+def _within(step: RunningStep) -> Iterator[None]:
+    token = _running.set(step)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
+def _work(
+    step: RunningStep, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], is_async: bool
+) -> Work:
+    """Return the call of a step's function, where its runner wants it."""
+    handler = function.handler if isinstance(function, Task) else function
+    options = step.options
+    is_coroutine = inspect.iscoroutinefunction(handler)
+    if options.runner == "process":
+        process = StepProcess(handler, args, kwargs, options.timeout)
+        return Work(process.run, process.arun)
+    if is_coroutine and not is_async:
+        raise UsageError(f"step {step.name!r} is a coroutine function, and the handler of its job is not async")
+    if options.timeout is not None and not is_async:
+        raise UsageError(f"step {step.name!r} has a timeout: in a handler that is not async it needs runner='process'")
+    if options.runner is not None and options.runner != ("async" if is_coroutine else "thread"):
+        raise UsageError(
+            f"step {step.name!r} has runner {options.runner!r}, which does not fit its function {handler!r:.80}"
+        )
+
+    def run() -> Any:
+        with _within(step):
+            return handler(*args, **kwargs)
+
+    async def arun() -> Any:
+        with _within(step):
+            work = handler(*args, **kwargs) if is_coroutine else asyncio.to_thread(handler, *args, **kwargs)
+            if options.timeout is None:
+                return await work
+            async with asyncio.timeout(options.timeout):
+                return await work
+
+    return Work(run, arun)

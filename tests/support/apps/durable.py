@@ -1,0 +1,68 @@
+"""Tasks with steps, which child processes import."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from holdfast import CONTEXT, Context, Holdfast
+
+hf = Holdfast()
+
+
+def square(n: int) -> int:
+    return n * n
+
+
+def whoami() -> int:
+    return os.getpid()
+
+
+def large() -> str:
+    return "x" * 500_000
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def fail() -> None:
+    raise ValueError("no")
+
+
+def sit() -> None:
+    time.sleep(60)
+
+
+@hf.task(name="label")
+def label(n: int) -> int:
+    return n + 1
+
+
+@hf.task(name="in_process", runner="process")
+def in_process(n: int, *, ctx: Context = CONTEXT) -> list[Any]:
+    sync: Any = ctx
+    first = sync.step("square", square, n)
+    sync.sleep("nap", seconds=0.05)
+    with sync.batch("labels") as labels:
+        label.using(batch=labels).enqueue_many([1, 2])
+    done = sync.gather(labels)
+    return [first, done.succeeded, sync.call("one", label, 41), sync.wait_for("go")]
+
+
+@hf.task(name="large_result", timeout=20)
+async def large_result(*, ctx: Context = CONTEXT) -> int:
+    return len(await ctx.step("large", large, runner="process", timeout=5))
+
+
+@hf.task(name="steps_in_processes")
+async def steps_in_processes(*, ctx: Context = CONTEXT) -> list[Any]:
+    pid = await ctx.step("pid", whoami, runner="process")
+    found: list[Any] = [pid != os.getpid(), await ctx.step("square", square, 7, runner="process")]
+    for name, function in (("leave", leave), ("fail", fail), ("sit", sit)):
+        try:
+            await ctx.step(name, function, runner="process", timeout=0.5 if name == "sit" else None)
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found

@@ -1,0 +1,50 @@
+"""Steps of handlers in child processes, and steps that run in processes of their own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.client.database import Database
+from holdfast.settings import Settings
+from tests.support.running import working
+from tests.support.workers import APPS
+
+
+@pytest.fixture
+def durable(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast]:
+    monkeypatch.syspath_prepend(str(APPS))
+    import durable as app
+
+    app.hf.database = Database(Settings.load(dsn=dsn))
+    yield app.hf
+    app.hf.close()
+    sys.modules.pop("durable", None)
+
+
+async def test_a_handler_in_a_child_process_has_steps(durable: Holdfast) -> None:
+    job = durable.registry.tasks["in_process"].enqueue(6)
+    durable.signal("go", "now")
+    async with working(durable):
+        assert await job.aresult(60) == [36, 2, 42, "now"]
+
+
+async def test_a_step_runs_in_a_process_of_its_own(durable: Holdfast) -> None:
+    job = durable.registry.tasks["steps_in_processes"].enqueue()
+    async with working(durable):
+        other, squared, *errors = await job.aresult(60)
+    assert (other, squared) == (True, 49)
+    assert errors == [
+        "StepProcessFailed: the process of leave ended with 3 and without a result",
+        "StepProcessFailed: ValueError: no",
+        "TimeoutError: step process sit took longer than 0.5 s",
+    ]
+
+
+async def test_a_result_may_be_larger_than_a_pipe_holds(durable: Holdfast) -> None:
+    job = durable.registry.tasks["large_result"].enqueue()
+    async with working(durable):
+        assert await job.aresult(60) == 500_000
