@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 
-import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Mount
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigurationError
@@ -16,7 +13,7 @@ from holdfast.web import app
 from holdfast.web.dashboard import session as sessions
 from holdfast.web.dashboard.static import FOLDER
 from tests.support import serving
-from tests.support.looking import Browser, browser, words
+from tests.support.looking import browser, words
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
 
 LOOKS = ["jobs:read"]
@@ -35,7 +32,7 @@ async def test_without_a_session_every_page_leads_to_the_sign_in(shop: Holdfast)
         assert (await anonymous.http.get("/queues?fragment=queues")).status_code == 401
         assert (await anonymous.http.get("/live")).status_code == 401
         await anonymous.get("/sign-in")
-        assert (await anonymous.post("/queues/pause", queue="mail")).status_code == 401
+        assert (await anonymous.post("/queues/pause", name="mail")).status_code == 401
 
 
 async def test_a_token_is_exchanged_for_a_session_that_scripts_cannot_read(shop: Holdfast) -> None:
@@ -94,10 +91,10 @@ async def test_a_form_without_its_browsers_token_changes_nothing(shop: Holdfast)
         await other.get("/queues")
         for csrf in ("", "x", other.csrf):
             mine.csrf, own = csrf, mine.csrf
-            assert (await mine.post("/queues/pause", queue="mail")).status_code == 403
+            assert (await mine.post("/queues/pause", name="mail")).status_code == 403
             mine.csrf = own
         foreign = {"Sec-Fetch-Site": "cross-site"}
-        data = {"csrf": mine.csrf, "queue": "mail"}
+        data = {"csrf": mine.csrf, "name": "mail"}
         assert (await mine.http.post("/queues/pause", data=data, headers=foreign)).status_code == 403
         assert not shop.limits.list(prefix="queue:")
         assert (await mine.http.get("/queues/pause")).status_code == 405, "no GET has effects"
@@ -106,7 +103,7 @@ async def test_a_form_without_its_browsers_token_changes_nothing(shop: Holdfast)
 async def test_scopes_decide_what_a_viewer_may_open_and_do(shop: Holdfast) -> None:
     async with browser(shop, serving.token(shop, None, LOOKS)) as viewer:
         assert "Pause" not in words(await viewer.get("/queues"))
-        response = await viewer.post("/queues/pause", queue="mail")
+        response = await viewer.post("/queues/pause", name="mail")
         assert response.status_code == 403 and "lacks the scope operate" in response.text
 
 
@@ -155,20 +152,6 @@ def test_the_static_files_are_small() -> None:
     }
     assert lines[".js"] < 600 and lines[".css"] < 500
     assert not [each for each, text in files.items() if re.search(r"@import|url\(|https?://(?!www.w3.org)", text)]
-
-
-async def test_the_dashboard_works_below_a_prefix(shop: Holdfast) -> None:
-    site = Starlette(routes=[Mount("/jobs-of-us", app(shop))])
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(site), base_url="http://site") as http:
-        viewer = Browser(http)
-        assert (await http.get("/jobs-of-us/queues")).headers["location"] == "/jobs-of-us/sign-in?next=%2Fqueues"
-        await viewer.get("/jobs-of-us/sign-in")
-        response = await viewer.post("/jobs-of-us/sign-in", token=serving.token(shop, None), next="/queues")
-        assert response.headers["location"] == "/jobs-of-us/queues"
-        assert "Path=/jobs-of-us" in response.headers["set-cookie"]
-        page = await viewer.get("/jobs-of-us/queues")
-        links = re.findall(r'(?:href|src|action)="(/[^"]*)"', page)
-        assert links and all(each.startswith("/jobs-of-us/") for each in links)
 
 
 async def test_a_trusted_proxy_names_its_users_and_no_one_else_can(dsn: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 from holdfast import Holdfast
 from tests.support import serving
@@ -25,6 +26,17 @@ async def test_selected_jobs_are_changed_at_once(shop: Holdfast) -> None:
         assert "0 jobs were put back into the queue; 3 left as they were." in words(page)
         assert "No job was selected." in words(await viewer.act("/actions/selected", kind="retry"))
     assert [shop.jobs.get(each).status for each in ids] == ["canceled", "canceled", "queued"]
+
+
+async def test_a_change_of_all_that_match_leaves_out_no_part_of_the_search(shop: Holdfast) -> None:
+    ids = await enqueue(shop, "acme", 2)
+    nothing = dict.fromkeys(("task", "queue", "tenant", "error"), "x") | {"args": "to=x"}
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        for name, value in nothing.items():
+            query = urlencode({"kind": "cancel", "status": "queued", name: value})
+            assert "No job matches" in words(await viewer.get(f"/actions?{query}")), name
+            await viewer.act("/actions", **{"kind": "cancel", "status": "queued", name: value})
+    assert {shop.jobs.get(each).status for each in ids} == {"queued"}
 
 
 async def test_all_that_match_are_previewed_and_changed(shop: Holdfast) -> None:

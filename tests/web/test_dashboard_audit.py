@@ -33,9 +33,18 @@ async def test_changes_are_listed_with_who_when_why_before_and_after(shop: Holdf
         text = words(page)
         assert "ada limits.set host:a" in text and "<script>alert(1)</script>\\u202e" in text
         assert "ben limits.set host:a concurrency 2 → 5" in text
+        assert "concurrency as in code → 2" in text, "as on the page of the key"
         text = words(await viewer.get("/audit?by=ben&target=host:a"))
         assert "ben limits.set" in text and "ada limits.set" not in text
         assert "Nothing was done that matches." in words(await viewer.get("/audit?kind=edit"))
+
+
+async def test_the_parts_that_follow_changes_are_served_alone(shop: Holdfast) -> None:
+    id_ = await running(shop)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        part = await viewer.get("/audit?fragment=entries,running")
+        assert "<html" not in part and 'id="entries"' in part and 'id="running"' in part
+        assert "0 of 3 jobs changed" in words(await viewer.get(f"/audit/{id_}?fragment=action"))
 
 
 async def test_the_log_goes_on_with_a_cursor(shop: Holdfast) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -80,6 +81,50 @@ async def test_the_page_of_a_job_says_why_it_waits_and_under_which_limits(shop: 
         assert "select * from holdfast.enqueue(p_task => 'shop.send'" in page
         part = await viewer.get(f"/jobs/{id_}?fragment=why,acts")
         assert part.count("<section") == 1 and 'id="acts"' in part
+
+
+async def test_the_code_that_enqueues_a_job_once_more_keeps_its_limits(shop: Holdfast, sql: serving.Sql) -> None:
+    id_ = await enqueue(shop, tenant="acme")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get(f"/jobs/{id_}")
+    codes = [html.unescape(each) for each in re.findall(r'<pre id="snippet-\d" tabindex="0">(.*?)</pre>', page, re.S)]
+    again = eval(codes[0], {"hf": shop}).id  # noqa: S307 - the test's own
+    ((third,),) = sql(codes[2].replace("select *", "select id::text"))
+    keys = [shop.database.sync_pool.run(shop.database.calls.jobs.details(each)).keys for each in (id_, again, third)]
+    assert keys == [["host:h"]] * 3
+    async with browser(shop, serving.token(shop, "acme")) as tenant:
+        shown = words(await tenant.get(f"/jobs/{id_}"))
+        assert "curl -X POST" in shown and "hf.jobs.enqueue" not in shown, "a tenant does not see the keys"
+
+
+async def test_what_holds_a_job_up_is_linked_and_a_pause_is_ended_there(shop: Holdfast, sql: serving.Sql) -> None:
+    holder, id_ = [await enqueue(shop, tenant="acme") for _ in range(2)]
+    shop.limits.set("host:h", concurrency=1)
+    sql("select claim('worker<1>', '{default}', 1)")
+    shop.limits.pause("tenant:acme", reason="<b>unpaid</b>")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get(f"/jobs/{id_}")
+        assert '<a href="/limits/key?key=tenant%3Aacme">tenant:acme</a> was paused' in page
+        assert (
+            f'<a href="/jobs/{holder}">{holder}</a> on <a href="/workers#worker-worker%3C1%3E">worker&lt;1&gt;</a>'
+            in page
+        )
+        assert "<b>unpaid" not in page and "tenant:acme paused Resume" in words(page), "beside the job's limits"
+        page = words(await viewer.act(f"/jobs/{id_}/resume", name="tenant:acme"))
+        assert "Resumed tenant:acme." in page and "was paused" not in page
+    async with browser(shop, serving.token(shop, "acme")) as tenant:
+        assert (await tenant.post(f"/jobs/{id_}/resume", name="tenant:acme")).status_code == 403
+
+
+async def test_a_delayed_job_is_started_now(shop: Holdfast) -> None:
+    id_, due = await enqueue(shop, delay=3600), await enqueue(shop)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        assert "Start now" not in await viewer.get(f"/jobs/{due}")
+        assert "Start now" in await viewer.get(f"/jobs/{id_}")
+        page = words(await viewer.act(f"/jobs/{id_}/start"))
+        assert "Starts as soon as a slot and its limits allow." in page and "Start now" not in page
+    (action,) = shop.actions.list(target=id_)
+    assert (action.kind, action.by) == ("reschedule", "of None")
 
 
 async def test_what_a_job_contains_is_shown_as_text(shop: Holdfast) -> None:

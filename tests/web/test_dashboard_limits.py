@@ -103,6 +103,19 @@ async def test_an_open_breaker_is_shown_and_closed(shop: Holdfast, sql: serving.
         assert [each.breaker for each in shop.limits.list("api:b")] == ["closed"]
 
 
+async def test_what_a_breaker_did_is_shown_with_how_long_and_by_whom(shop: Holdfast, sql: serving.Sql) -> None:
+    shop.limits.set("domain:a", breaker_after=2, by="ada")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        assert "It did not open in the last 30 days." in words(await viewer.get("/limits/key", key="domain:a"))
+        at = "clock() - interval '10 min'"
+        sql(f"INSERT INTO breaker_events (key, at, event, failures) VALUES ('domain:a', {at}, 'opened', 2)")
+        sql("SELECT make_limits('{domain:a}')")
+        sql("UPDATE limits SET failure_streak = 2, open_until = clock() + interval '1 h' WHERE key = 'domain:a'")
+        page = words(await viewer.act("/limits/reset", key="domain:a", reason=f"back {EVIL}"))
+        assert "closed by an operator 2 10 m" in page and "of None back domain:<img" in page
+        assert "10 m ago opened 2" in page
+
+
 async def test_a_hostile_key_is_text(shop: Holdfast) -> None:
     shop.limits.pause(EVIL, by="<script>", reason="</td><script>alert(1)</script>")
     async with browser(shop, serving.token(shop, None)) as viewer:

@@ -12,7 +12,26 @@ async def test_an_empty_database_has_a_front_page(shop: Holdfast) -> None:
     async with browser(shop, serving.token(shop, None)) as viewer:
         page = words(await viewer.get("/"))
         assert "No jobs yet." in page and "none is alive; nothing runs" in page
-        assert "Nothing: no limit is reached, no breaker is open, nothing is paused." in page
+        assert "Nothing: each queue has a worker, no limit is reached, no breaker is open, nothing is paused." in page
+        assert '<span class="level level-critical" title="no worker is alive">' in await viewer.get("/")
+
+
+async def test_a_queue_without_a_live_worker_is_marked_wherever_it_is_shown(shop: Holdfast, sql: serving.Sql) -> None:
+    await shop.registry.tasks["shop.send"].aenqueue("ada")
+    await shop.registry.tasks["shop.send"].using(queue="nightly").aenqueue("ada")
+    workers = shop.database.calls.workers
+    shop.database.sync_pool.run(workers.register("w", "host-a", 42, "1", ["default"], 8, []))
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = words(await viewer.get("/"))
+        assert "nightly no worker" in page and "1 ready; no live worker serves it" in page
+        assert "default no worker" not in page and "1 alive, 8 slots" in page
+        assert "nightly no worker" in words(await viewer.get("/queues"))
+        shop.database.sync_pool.run(workers.unregister("w", gone=False))
+        await viewer.act("/queues/resume", name="default")  # shared results are forgotten
+        page = await viewer.get("/")
+        assert "default stopping" in words(page) and "its workers are stopping" in words(page)
+        assert "the only one is stopping; nothing new starts" in words(page)
+        assert "level-warning" in page and "all workers are stopping" in page
 
 
 async def test_the_front_page_shows_what_waits_and_what_is_paused(shop: Holdfast) -> None:

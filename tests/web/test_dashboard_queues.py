@@ -20,11 +20,11 @@ async def test_queues_are_shown_with_their_counts(shop: Holdfast) -> None:
 async def test_a_queue_is_paused_with_a_reason_and_resumed(shop: Holdfast) -> None:
     async with browser(shop, serving.token(shop, None)) as viewer:
         await viewer.get("/queues")
-        page = words(await viewer.act("/queues/pause", queue="mail", reason="SMTP <b>down</b>", minutes="5"))
+        page = words(await viewer.act("/queues/pause", name="mail", reason="SMTP <b>down</b>", minutes="5"))
         assert "Paused mail" in page and "SMTP <b>down</b>" in page and "by of None" in page and "ends in" in page
         (key,) = shop.limits.list(prefix="queue:")
         assert key.paused and key.paused_reason == "SMTP <b>down</b>"
-        page = words(await viewer.act("/queues/resume", queue="mail"))
+        page = words(await viewer.act("/queues/resume", name="mail"))
         assert "Resumed mail." in page
         assert not [each for each in shop.limits.list(prefix="queue:") if each.paused]
         assert "Resumed mail." not in words(await viewer.get("/queues")), "a note is shown once"
@@ -33,7 +33,7 @@ async def test_a_queue_is_paused_with_a_reason_and_resumed(shop: Holdfast) -> No
 async def test_a_form_with_a_wrong_value_says_so(shop: Holdfast) -> None:
     async with browser(shop, serving.token(shop, None)) as viewer:
         await viewer.get("/queues")
-        response = await viewer.post("/queues/pause", queue="mail", minutes="soon", colour="red")
+        response = await viewer.post("/queues/pause", name="mail", minutes="soon", colour="red")
         assert response.status_code == 422
         page = words(response.text)
         assert "form.minutes: expected float | null, got 'soon'" in page and "form.colour: no such field" in page

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.web.dashboard import charts
-from holdfast.web.dashboard.render import cut, json_text, number, rate, seconds, visible, when
+from holdfast.web.dashboard.render import brief, cut, json_text, number, rate, seconds, visible, when
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -57,6 +57,10 @@ def test_charts_have_a_title_and_no_style() -> None:
     assert "<title>&lt;Jobs&gt;</title><desc>now 3, lowest 1, highest 3</desc>" in made and "style" not in made
     for chart in (charts.bars([], "t"), charts.lines({"p50": [None]}, "t"), charts.sparkline([], "t")):
         assert "no values" in chart
+    assert "no data yet" in charts.bars([0, 0], "t") and "no data yet" not in charts.lines({"p50": [0.0]}, "t")
+    ends = charts.bars([1], "t", ends=("1 h ago", "now"))
+    assert '<p class="ends"><span>1 h ago</span><span>now</span></p>' in ends
+    assert (brief(131.0), brief(0.2)) == ("2 m", "200 ms")
     assert charts.bars([4, 0, 2], "t", [1, 0, 2]).count("<rect") == 4
     assert 'class="meter-full"' in charts.meter(5, 4, "t") and "meter-part" in charts.meter(1, 4, "t")
 

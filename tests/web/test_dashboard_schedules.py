@@ -25,6 +25,15 @@ async def test_schedules_are_shown_with_their_next_slot(shop: Holdfast) -> None:
         assert f"{NAME} shop.send no live worker has it 0 3 * * * Europe/Berlin" in text and "skip" in text
 
 
+async def test_a_queue_that_no_live_worker_serves_is_shown(shop: Holdfast) -> None:
+    shop.registry.tasks["shop.send"].using(queue="reports").schedule(NAME, "0 3 * * *", "ada")
+    calls, pool = shop.database.calls, shop.database.sync_pool
+    pool.run(calls.schedules.register(shop.registry.schedules.values()))
+    pool.run(calls.workers.register("w", "h", 1, "1", ["default"], 1, shop.registry.describe_tasks()))
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        assert f"{NAME} shop.send no live worker serves queue reports 0 3" in words(await viewer.get("/schedules"))
+
+
 async def test_a_schedule_is_run_paused_resumed_and_removed(shop: Holdfast) -> None:
     await register(shop)
     async with browser(shop, serving.token(shop, None)) as viewer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -13,7 +14,7 @@ from tests.support.looking import browser, words
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
 
 HOSTILE = "<script>alert(1)</script>"
-ACTIONS = ("enable", "disable", "rotate", "test")
+ACTIONS = ("enable", "disable", "rotate", "test", "change", "remove")
 
 
 def add(shop: Holdfast, tenant: str | None = None, name: str = "one") -> Endpoint:
@@ -52,6 +53,86 @@ async def test_a_new_secret_is_shown_once_and_in_no_url(shop: Holdfast) -> None:
         assert "whsec_" in response.text and "set-cookie" not in response.headers
         assert "whsec_" not in await viewer.get(f"/webhooks/{endpoint.id}")
         assert shop.webhooks.get(endpoint.id).secrets == 2
+
+
+async def test_an_endpoint_is_added_and_its_secret_shown_once(shop: Holdfast) -> None:
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        assert 'action="/webhooks/add"' in await viewer.get("/webhooks/add")
+        given = {"url": "https://one.example.com/hook", "events": "order.*, invoice.paid\nrefund", "tenant": "acme"}
+        response = await viewer.post("/webhooks/add", **given, timeout="2.5", description=HOSTILE, reason="new shop")
+        assert response.status_code == 200 and response.headers["cache-control"] == "no-store"
+        assert "whsec_" in response.text and "set-cookie" not in response.headers
+        (made,) = shop.webhooks.list()
+        assert (made.url, made.tenant, made.timeout, made.description) == (given["url"], "acme", 2.5, HOSTILE)
+        assert made.events == ["order.*", "invoice.paid", "refund"] and not made.dev
+        page = await viewer.get(f"/webhooks/{made.id}")
+        assert "whsec_" not in page and "order.*, invoice.paid, refund" in words(page)
+        (log,) = shop.actions.list(kind="webhooks.add")
+        assert (log.target, log.by, log.reason) == (made.id, "of None", "new shop")
+        assert "whsec_" not in str(log)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"url": ""}, "1 to 2000 characters"),
+        ({"url": "http://one.example.com"}, "https://"),
+        ({"url": f"https://one.example.com/{HOSTILE}", "timeout": "soon"}, "the timeout is a number of seconds, got"),
+        ({"url": "https://one.example.com", "timeout": "900"}, "timeout"),
+        ({"url": "https://one.example.com", "events": "a*b"}, "types such as order.paid"),
+        ({"url": "https://one.example.com", "prefix": "X Y"}, "1 to 40 letters"),
+    ],
+)
+async def test_what_is_wrong_stands_beside_the_form_that_keeps_what_was_typed(
+    shop: Holdfast, wrong: dict[str, str], expected: str
+) -> None:
+    endpoint = add(shop)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        await viewer.get(f"/webhooks/{endpoint.id}/change")
+        for path in ("/webhooks/add", f"/webhooks/{endpoint.id}/change"):
+            response = await viewer.post(path, description="ours", **wrong)
+            assert response.status_code == 422 and HOSTILE not in response.text
+            error = response.text.partition('role="alert">')[2].partition("</p>")[0]
+            assert expected in error, response.text
+            assert 'value="ours"' in response.text and f'action="{path}"' in response.text
+    assert shop.webhooks.list() == [replace(endpoint, secret=None)]
+
+
+async def test_an_endpoint_is_changed_and_only_what_differs_is_recorded(shop: Holdfast) -> None:
+    endpoint = add(shop, "acme")
+    path = f"/webhooks/{endpoint.id}/change"
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get(path)
+        assert 'value="https://one.example.com/hook"' in page and 'value="order.*"' in page
+        same = {"url": endpoint.url, "events": "order.*", "timeout": "30", "description": HOSTILE}
+        assert "Nothing was changed." in words(await viewer.act(path, **same))
+        page = words(await viewer.act(path, **same | {"url": "https://two.example.com/?key=secret", "events": ""}))
+        assert "Changed: waiting deliveries use the new values." in page and "Events all" in page
+    (log,) = shop.actions.list(kind="webhooks.change")
+    assert log.before == {"url": endpoint.url, "events": ["order.*"]}
+    assert log.params == {"url": "https://two.example.com/?...", "events": None}
+
+
+async def test_an_endpoint_is_removed(shop: Holdfast) -> None:
+    endpoint = add(shop)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        await viewer.get(f"/webhooks/{endpoint.id}")
+        page = words(await viewer.act(f"/webhooks/{endpoint.id}/remove", reason="closed"))
+        assert "Removed https://one.example.com/hook" in page and "There are no endpoints yet." in page
+        await viewer.get(f"/webhooks/{endpoint.id}", 404)
+    assert [(each.kind, each.reason) for each in shop.actions.list(limit=1)] == [("webhooks.remove", "closed")]
+
+
+async def test_a_tenant_adds_endpoints_of_its_own_and_none_for_development(shop: Holdfast) -> None:
+    async with browser(shop, serving.token(shop, "acme")) as tenant:
+        page = await tenant.get("/webhooks/add")
+        assert 'name="tenant"' not in page and 'name="dev"' not in page
+        url = "https://one.example.com"
+        assert (await tenant.post("/webhooks/add", url=url, tenant="others")).status_code == 403
+        assert (await tenant.post("/webhooks/add", url=url, dev="yes")).status_code == 403
+        assert shop.webhooks.list() == []
+        assert (await tenant.post("/webhooks/add", url=url)).status_code == 200
+    assert [each.tenant for each in shop.webhooks.list()] == ["acme"]
 
 
 async def test_deliveries_are_shown_and_made_again(shop: Holdfast) -> None:

@@ -40,8 +40,8 @@ async def test_queues_come_from_the_snapshot_and_pauses_are_of_now(operator: htt
 async def test_minutes_are_listed_for_all_queues_or_one(operator: httpx.AsyncClient, sql: Sql) -> None:
     for queue in ("mail", "done"):
         sql(
-            "insert into minutes (minute, queue, ended, failed, lost, run_seconds, steps, counts, ready) values "
-            "(date_trunc('minute', clock()) - interval '2 minutes', %s, 5, 1, 0, 2.5, '{0}', '{5}', 7)",
+            "insert into minutes (minute, queue, ended, failed, lost, run_seconds, p50, ready) values "
+            "(date_trunc('minute', clock()) - interval '2 minutes', %s, 5, 1, 0, 2.5, 0.001, 7)",
             [queue],
         )
     both = json_body(await operator.get("/figures/minutes"))["items"]

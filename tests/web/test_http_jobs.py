@@ -519,3 +519,13 @@ async def test_a_404_says_where_to_look(shop: Holdfast) -> None:
         for path in ("/nothing", "/"):
             assert "/v1/openapi.json lists" in problem(await http.get(path), 404, "not-found")["detail"]
         assert "without --tick" in problem(await http.post("/tick"), 404, "not-found")["detail"]
+
+
+async def test_a_service_without_an_application_says_so(shop: Holdfast) -> None:
+    bearer = serving.token(shop)
+    bare = Holdfast(shop.settings.dsn, schema=shop.settings.schema)
+    async with serving.client(bare, bearer) as http:
+        result = problem(await http.post("/jobs", json={"task": "shop.send"}), 422, "unknown-task")
+    assert result["detail"] == (
+        "no task named 'shop.send': this service was started without your application: holdfast serve MODULE:ATTRIBUTE"
+    )

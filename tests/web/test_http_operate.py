@@ -106,6 +106,65 @@ async def test_what_operators_do_to_limits_is_kept_with_their_names(operator: ht
     ]
 
 
+async def test_a_worker_is_asked_to_stop(operator: httpx.AsyncClient, sql: Sql) -> None:
+    sql("select register_worker('w-1', 'host', 1, '1', '{default}', 4, '[]')")
+    assert json_body(await operator.post("/workers/w-1/stop", json={"reason": "it leaks"})) == {"id": "w-1"}
+    (it,) = json_body(await operator.get("/workers"))["items"]
+    assert (it["state"], it["stop_by"], it["stop_reason"]) == ("draining", "of None", "it leaks")
+    assert json_body(await operator.post("/workers/w-/stop", json={"now": True})) == {"id": "w-1"}
+    assert json_body(await operator.get("/workers"))["items"][0]["state"] == "stopping"
+    assert "it may have ended" in json_body(await operator.post("/workers/nobody/stop"), 404)["detail"]
+    log = json_body(await operator.get("/actions", params={"by": "of None"}))["items"]
+    assert [(each["kind"], each["target"]) for each in log] == [("workers.stop", "w-1"), ("workers.drain", "w-1")]
+
+
+async def test_a_tenant_stops_no_worker_and_sees_no_key(http: httpx.AsyncClient) -> None:
+    json_body(await http.post("/workers/w/stop"), 403)
+    json_body(await http.get("/keys", params={"key": "host:a"}), 403)
+
+
+async def test_a_key_is_returned_with_what_its_breaker_did(operator: httpx.AsyncClient, sql: Sql) -> None:
+    json_body(await operator.patch("/limits", json={"key": "host:a", "breaker_after": 2}))
+    at = "clock() - interval '90 s'"
+    sql(f"insert into breaker_events (key, at, event, failures, open_until) values ('host:a', {at}, 'opened', 2, {at})")
+    sql("select record_breakers(array[('host:a', 'reset', 2, null)::breaker_change], 'ada', 'it is back')")
+    found = json_body(await operator.get("/keys", params={"key": "host:a"}))
+    assert (found["limit"]["key"], found["limit"]["breaker_after"]) == ("host:a", 2)
+    last, first = found["breaker"]
+    assert (first["event"], first["failures"], first["seconds"], first["by"]) == ("opened", 2, None, None)
+    assert (last["event"], last["by"], last["reason"]) == ("reset", "ada", "it is back")
+    assert 90 <= last["seconds"] < 150
+    assert json_body(await operator.get("/keys", params={"key": "host:b"})) == {"limit": None, "breaker": []}
+
+
+async def test_what_is_done_to_endpoints_and_batches_is_kept_with_names(
+    operator: httpx.AsyncClient, http: httpx.AsyncClient
+) -> None:
+    new = {"url": "https://one.example.com", "reason": "new shop"}
+    id_ = json_body(await operator.post("/webhooks/endpoints", json=new), 201)["id"]
+    path = f"/webhooks/endpoints/{id_}"
+    json_body(await operator.patch(path, json={"timeout": 5, "reason": "slow"}))
+    json_body(await operator.post(f"{path}/rotate", json={"reason": "leaked"}))
+    json_body(await operator.post(f"{path}/disable", json={"reason": "down"}))
+    json_body(await operator.post(f"{path}/disable"))
+    json_body(await operator.post(f"{path}/enable", json={"reason": "up"}))
+    json_body(await operator.delete(path, params={"reason": "closed"}))
+    batch = json_body(await http.post("/batches", json={"name": "b", "open": True}), 201)["id"]
+    for _ in range(2):
+        json_body(await http.post(f"/batches/{batch}/cancel", json={"reason": "wrong file"}))
+    log = [each for each in json_body(await operator.get("/actions"))["items"] if each["kind"] != "tokens.create"][::-1]
+    assert [(each["kind"], each["target"], each["by"], each["reason"]) for each in log] == [
+        ("webhooks.add", id_, "of None", "new shop"),
+        ("webhooks.change", id_, "of None", "slow"),
+        ("webhooks.rotate", id_, "of None", "leaked"),
+        ("webhooks.disable", id_, "of None", "down"),
+        ("webhooks.enable", id_, "of None", "up"),
+        ("webhooks.remove", id_, "of None", "closed"),
+        ("batches.cancel", batch, "of acme", "wrong file"),
+    ]
+    assert "whsec_" not in str(log)
+
+
 async def test_limits_are_looked_at_changed_and_cleared(operator: httpx.AsyncClient, sql: Sql) -> None:
     assert json_body(await operator.patch("/limits", json={"key": "host:a", "concurrency": 3}))["changed"] == 1
     (it,) = json_body(await operator.get("/limits", params={"prefix": "host:"}))["items"]

@@ -18,7 +18,8 @@ TENANTS = ("ada", "bob", "eve")
 STATE = """
     select 'job', j.id::text, (to_jsonb(j) - 'heartbeat_at')::text from jobs j where tenant = any (%s)
     union all select 'batch', b.id::text, b::text from batch_progress b where tenant = any (%s)
-    union all select 'endpoint', e.id::text, e::text from webhook_endpoints e where tenant = any (%s) order by 1, 2"""
+    union all select 'endpoint', e.id::text, e::text from webhook_endpoints e where tenant = any (%s)
+    union all select 'signal', s.name, s::text from signals s where tenant = any (%s) order by 1, 2"""
 BODIES: dict[str, Any] = {
     "POST /v1/jobs": {"task": "shop.fail"},
     "POST /v1/jobs/many": {"jobs": [{"task": "shop.fail"}]},
@@ -29,6 +30,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/dead/retry": "ids",
     "POST /v1/dead/discard": "ids",
     "POST /v1/batches": {"name": "b", "jobs": [{"task": "shop.fail"}]},
+    "POST /v1/signals": {"name": "ready", "value": 1},
     "POST /v1/outbox": {"channel": "email", "payload": 1, "key": "k"},
     "POST /v1/webhooks/endpoints": {"url": "https://example.org/"},
     "PATCH /v1/webhooks/endpoints/{endpoint_id}": {"timeout": 3},
@@ -38,7 +40,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/keys/resume": {"key": "k"},
     "POST /v1/keys/reset": {"key": "k"},
 }
-OPERATORS = re.compile(r"/v1/(limits|keys|queues|workers|metrics|levels|errors|figures)|/why$")
+OPERATORS = re.compile(r"/v1/(limits|keys|queues|workers|metrics|levels|figures)|/why$")
 
 
 class World:
@@ -112,7 +114,7 @@ async def test_no_endpoint_shows_or_changes_anything_of_another_tenant(
     world = World(shop, sql)
     me = seeded.choice(TENANTS)
     others = [each for each in TENANTS if each != me]
-    before = sql(STATE, [others] * 3)
+    before = sql(STATE, [others] * 4)
     hidden = {*map(world.canary, others), *world.every(*others)}
     tried = 0
     async with serving.client(shop, serving.token(shop, me)) as http:
@@ -123,7 +125,7 @@ async def test_no_endpoint_shows_or_changes_anything_of_another_tenant(
                     check(response, request, hidden)
                     tried += 1
     assert tried > 150
-    assert sql(STATE, [others] * 3) == before
+    assert sql(STATE, [others] * 4) == before
 
 
 def requests(method: str, path: str, world: World, victim: str) -> list[dict[str, Any]]:
@@ -195,6 +197,7 @@ async def test_each_tenant_finds_all_that_is_its_own(shop: Holdfast, sql: Sql) -
                 ("delivery_id", "/webhooks/deliveries"),
                 ("dead", "/dead"),
                 ("action_id", "/actions"),
+                ("fingerprint", "/errors"),
             ]:
                 text = (await http.get(path)).text
                 assert [id_ for id_ in world.ids[tenant][kind] if id_ not in text] == [], path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast import Holdfast
 from holdfast.web import app
 from tests.support import django_site, serving
+from tests.support.looking import HTML, Browser
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -57,7 +59,10 @@ def in_django(service: Asgi) -> Any:
     return application
 
 
-@pytest.mark.parametrize("mount", [in_fastapi, in_starlette, in_litestar, in_django])
+MOUNTS = (in_fastapi, in_starlette, in_litestar, in_django)
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
 async def test_the_service_works_inside_another_application(
     dsn: str, shop: Holdfast, mount: Callable[[Asgi], Any]
 ) -> None:
@@ -75,5 +80,28 @@ async def test_the_service_works_inside_another_application(
         document = serving.json_body(await http.get("/openapi.json"))
         assert document["servers"] == [{"url": "/holdfast"}]
         page = (await http.get("/docs")).text
-        assert '"/holdfast/v1/static/holdfast.css"' in page
-        assert (await http.get("/static/holdfast.css")).status_code == 200
+        assert '"/holdfast/v1/static/docs.css"' in page
+        assert (await http.get("/static/docs.css")).status_code == 200
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+async def test_the_dashboard_works_inside_another_application(
+    dsn: str, shop: Holdfast, mount: Callable[[Asgi], Any]
+) -> None:
+    """Every link, redirect and cookie of it is below the prefix; a form changes something."""
+    django_site.set_up(dsn)
+    transport = httpx.ASGITransport(mount(app(shop)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://site", headers=HTML) as http:
+        viewer = Browser(http)
+        assert (await http.get("/holdfast/queues")).headers["location"] == "/holdfast/sign-in?next=%2Fqueues"
+        await viewer.get("/holdfast/sign-in")
+        response = await viewer.post("/holdfast/sign-in", token=serving.token(shop, None), next="/queues")
+        assert response.headers["location"] == "/holdfast/queues"
+        assert "Path=/holdfast" in response.headers["set-cookie"]
+        for path in ("/holdfast/", "/holdfast/jobs", "/holdfast/queues"):
+            links = re.findall(r'(?:href|src|action)="(/[^"]*)"', await viewer.get(path))
+            assert links and all(each.startswith("/holdfast/") for each in links)
+        files = [each for each in links if "/static/" in each]
+        assert files and [(await http.get(each)).status_code for each in files] == [200] * len(files)
+        await viewer.act("/holdfast/queues/pause", name="mail", reason="trial")
+        assert [each.key for each in shop.limits.list("queue:") if each.paused] == ["queue:mail"]

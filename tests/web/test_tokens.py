@@ -24,7 +24,7 @@ CALLS = TokenCalls("holdfast")
 
 
 def used(hf: Holdfast, token: str) -> Any:
-    return hf.database.sync_pool.run(CALLS.use(digest(token)))
+    return hf.database.sync_pool.run(CALLS.use([digest(token)]))[0]
 
 
 def test_a_token_has_256_random_bits_and_only_its_hash_is_kept(each_hf: Holdfast, each_sql: Sql) -> None:

@@ -6,7 +6,7 @@ try:
     import prometheus_client  # noqa: F401
     import starlette  # noqa: F401
 except ImportError as error:
-    raise ConfigurationError(f"the service needs: pip install 'holdfast[web]' ({error.name} is missing)") from None
+    raise ConfigurationError(f"the service needs: pip install 'holdfast-jobs[web]' ({error.name} is missing)") from None
 
 from holdfast.web.app import app
 

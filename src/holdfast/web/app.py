@@ -22,9 +22,12 @@ from holdfast.web import (
     observe,
     outbox,
     pages,
+    queues,
     secrets,
+    signals,
     tick,
     webhooks,
+    workers,
 )
 from holdfast.web.authenticate import Authenticated
 from holdfast.web.context import RequestContext
@@ -37,7 +40,23 @@ from holdfast.web.service import CALLER, Service
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-NOUNS = (jobs, batches, dead, errors, actions, outbox, webhooks, limits, figures, observe, health, pages)
+NOUNS = (
+    jobs,
+    batches,
+    dead,
+    errors,
+    actions,
+    outbox,
+    signals,
+    webhooks,
+    limits,
+    queues,
+    workers,
+    figures,
+    observe,
+    health,
+    pages,
+)
 NOBODY = Caller("", "", "", frozenset(), None)  # the caller of routes that need no token
 
 
@@ -54,7 +73,7 @@ class Application:
         self.dashboard = Dashboard(self, open_on_loopback=open_on_loopback) if hf.settings.dashboard else None
         pages_ = set() if self.dashboard is None else self.dashboard.labels
         self.figures = observe.Figures(self.service, {route.label for route in self.routes} | pages_)
-        self.pages = pages.Pages([each for each in self.routes if each.tag])
+        self.pages = pages.Pages([each for each in self.routes if each.tag], dashboard=hf.settings.dashboard)
         guarded = {route.path.split("/")[2] for route in self.routes if route.options.needs is not None}
         inner = Authenticated(self._respond, self.service, "/v1", guarded, tick_secrets)
         self._outermost = observe.Counted(Guard(Caught(inner), Bounds.of(hf.settings)), self.figures)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -110,12 +110,13 @@ class _Tenant:
 class Rates:
     """Rate limits by GCRA: for each token, the time at which an evenly spaced next request is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._due: OrderedDict[str, float] = OrderedDict()
 
     def wait(self, id_: str, rate: float) -> float:
         """Count a request and return 0, or return by how many seconds it is too early."""
-        now = time.monotonic()
+        now = self._clock()
         due = max(self._due.get(id_, 0.0), now)
         ahead = due - now - max(BURST, 1 / rate) + 1 / rate
         if ahead > 1e-9:

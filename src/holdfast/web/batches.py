@@ -13,10 +13,10 @@ from holdfast.client.task import Enqueuer
 from holdfast.model.job import BatchInfo
 from holdfast.store.select import Page
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import MOST_JOBS, Body, Name, Paged
+from holdfast.web.fields import MOST_JOBS, Body, Name, Paged, Why
 from holdfast.web.jobs import Job, enqueue_all, find_task
-from holdfast.web.limits import Done
 from holdfast.web.problems import Problem, unknown
+from holdfast.web.results import Done
 from holdfast.web.routing import READS, WRITES, Routes
 
 routes = Routes("/batches", "batches")
@@ -99,8 +99,8 @@ async def close(ctx: RequestContext, batch_id: UUID) -> BatchInfo:
     return await get(ctx, batch_id)
 
 
-@routes.post("/{batch_id}/cancel", WRITES, keyed=False)
-async def cancel(ctx: RequestContext, batch_id: UUID) -> Done:
+@routes.post("/{batch_id}/cancel", WRITES, keyed=False, optional_body=True)
+async def cancel(ctx: RequestContext, batch_id: UUID, why: Why) -> Done:
     """Cancel waiting jobs and ask running ones to stop, in small committed steps. Repeating it changes nothing."""
     await get(ctx, batch_id)
-    return Done(await ctx.hf.batches.acancel(str(batch_id)))
+    return Done(await ctx.hf.batches.acancel(str(batch_id), by=ctx.caller.name, reason=why.reason))

@@ -7,7 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from holdfast.model.job import PublicJob
-from holdfast.store.select import Page
+from holdfast.store.select import DEAD_ONLY, Page
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Body, DeadStatus, Ids, Name, Paged, Reason
 from holdfast.web.jobs import Jobs, job_filter
@@ -24,6 +24,8 @@ class ListDead(Paged):
     batch: UUID | None = None
     error: Name | None = None
     """Type or code of the last error."""
+    error_group: Name | None = None
+    """Fingerprint of the last error."""
 
 
 class WhichDead(Body):
@@ -48,7 +50,7 @@ async def list_dead(ctx: RequestContext, query: ListDead) -> Jobs:
     page = Page(limit=query.limit, before=await ctx.before(query.cursor))
     where, calls = job_filter(query), ctx.calls.dead
     found = await ctx.service.page(
-        ctx.caller, lambda part: calls.list(PublicJob, where, part, ctx.view), page, dead=True
+        ctx.caller, lambda part: calls.list(PublicJob, where, part, ctx.view), page, area=DEAD_ONLY
     )
     return Jobs(*found)
 

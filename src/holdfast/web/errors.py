@@ -15,11 +15,10 @@ from holdfast.web.actions import begin
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Name, PageSize, Query, Why
 from holdfast.web.problems import Problem
-from holdfast.web.routing import EXPLAINS, READS, Needs, Routes
+from holdfast.web.routing import READS, WRITES, Routes
 from holdfast.web.waiting import look
 
 routes = Routes("/errors", "errors")
-CHANGES = Needs("jobs:write", operator=True)
 INTERNAL = ("traceback", "output")  # parts of an example that only operators see
 Fingerprint = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^/\\x00]+$")]
 
@@ -32,7 +31,7 @@ class ListErrors(Query):
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Groups of failures. The counts of the last seconds are missing."""
+    """Groups of failures. A tenant's are those of its newest 10,000 dead jobs; others lack the last seconds."""
 
     items: list[ErrorGroup]
 
@@ -51,17 +50,18 @@ class Logs:
     items: list[AttemptLog]
 
 
-@routes.get("", EXPLAINS)
+@routes.get("", READS)
 async def list_errors(ctx: RequestContext, query: ListErrors) -> Errors:
-    """List the groups with the latest failures (for all tenants)."""
-    found = await ctx.run(ctx.calls.errors.list(task=query.task, limit=query.limit))
+    """List the groups with the latest failures. A tenant sees groups of its dead jobs: attempts that were retried are
+    not counted."""
+    found = await ctx.run(ctx.calls.errors.list(task=query.task, limit=query.limit, view=ctx.view))
     return Errors([_public(ctx, each) for each in found])
 
 
-@routes.get("/{fingerprint}", EXPLAINS)
+@routes.get("/{fingerprint}", READS)
 async def get(ctx: RequestContext, fingerprint: Fingerprint) -> ErrorGroup:
-    """Return a group with an example and the failures of each of the last 48 hours (for all tenants)."""
-    found = await ctx.run(ctx.calls.errors.get(fingerprint))
+    """Return a group with an example and the failures of each of the last 48 hours."""
+    found = await ctx.run(ctx.calls.errors.get(fingerprint, ctx.view))
     if found is None:
         raise Problem(404, f"there is no error group {fingerprint!r}; groups without a dead job go with the history")
     return _public(ctx, found)
@@ -82,16 +82,16 @@ async def log(ctx: RequestContext, job_id: UUID) -> Logs:
     return Logs(await ctx.run(ctx.calls.errors.log(str(job_id))))
 
 
-@routes.post("/{fingerprint}/retry", CHANGES, status=201, optional_body=True)
+@routes.post("/{fingerprint}/retry", WRITES, status=201, optional_body=True)
 async def retry(ctx: RequestContext, fingerprint: Fingerprint, why: Why) -> ActionInfo:
-    """Start an action that retries the dead jobs of a group (for all tenants)."""
+    """Start an action that retries the dead jobs of a group."""
     group = await get(ctx, fingerprint)
     return await begin(ctx, "retry", {"error_group": group.fingerprint}, None, {}, why.reason)
 
 
-@routes.post("/{fingerprint}/discard", CHANGES, status=201, optional_body=True)
+@routes.post("/{fingerprint}/discard", WRITES, status=201, optional_body=True)
 async def discard(ctx: RequestContext, fingerprint: Fingerprint, why: Why) -> ActionInfo:
-    """Start an action that discards the dead jobs of a group (for all tenants)."""
+    """Start an action that discards the dead jobs of a group."""
     group = await get(ctx, fingerprint)
     return await begin(ctx, "discard", {"error_group": group.fingerprint}, None, {}, why.reason)
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Query, Queue
-from holdfast.web.routing import OPERATES, WATCHES, Routes
+from holdfast.web.routing import WATCHES, Routes
 
 routes = Routes("", "figures")
 TWO_DAYS = 172_800.0  # seconds for which minutes are kept
@@ -74,29 +74,6 @@ class Snapshot(msgspec.Struct, kw_only=True):
     seconds: float
 
 
-class Pause(msgspec.Struct):
-    """A pause: since when and until when, by whom and why."""
-
-    since: datetime | None
-    until: datetime | None
-    by: str | None
-    reason: str | None
-
-
-class QueueState(QueueFigures, kw_only=True):
-    """A queue with its pause."""
-
-    paused: Pause | None = None
-
-
-class Queues(msgspec.Struct):
-    """The queues of a snapshot, which is `age` seconds old, with the pauses of now."""
-
-    at: datetime
-    age: float
-    items: list[QueueState]
-
-
 @dataclass(frozen=True, slots=True)
 class Minute:
     """The attempts of a queue in one minute, and its jobs at the end; null if nothing was counted then."""
@@ -123,27 +100,11 @@ class Minutes:
     items: list[Minute]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How many slots a queue wants."""
-
-    wanted: int
-
-
 class WhichMinutes(Query):
     seconds: Annotated[float, Meta(gt=0, le=TWO_DAYS)] = 3600.0
     """Of the last so many seconds."""
     queue: Queue | None = None
     """Only of this queue."""
-
-
-class Target(Query):
-    seconds: Annotated[float, Meta(gt=0, le=TWO_DAYS)] = 60.0
-    """Time in which the present backlog is to start."""
-
-
-_NOTHING: dict[str, object] = dict.fromkeys(("ready", "running", "later", "dead", "ended", "failed", "lost"), 0)
-_EMPTY = _NOTHING | dict.fromkeys(("oldest_wait", "p50", "p95", "p99")) | {"estimated": [], "run_seconds": 0.0}
 
 
 @routes.get("/figures", WATCHES)
@@ -158,23 +119,3 @@ async def minutes(ctx: RequestContext, query: WhichMinutes) -> Minutes:
     """List the attempts and the depth of each queue by minute, kept for two days; the newest 10,000 rows."""
     rows = await ctx.run(ctx.calls.figures.minutes(query.seconds, queue=query.queue, limit=10_000))
     return Minutes([Minute(**row) for row in rows])
-
-
-@routes.get("/queues", OPERATES)
-async def queues(ctx: RequestContext) -> Queues:
-    """List the queues that have jobs, ran some in the last minute, or are paused, from the newest snapshot."""
-    snapshot = await ctx.run(ctx.calls.figures.read())
-    paused = await ctx.run(ctx.calls.queues.pauses())
-    known = {row["queue"]: row for row in snapshot["queues"]}
-    rows = [
-        {"queue": name, **_EMPTY, **known.get(name, {}), "paused": paused.get(name)} for name in {**known, **paused}
-    ]
-    rows.sort(key=lambda row: str(row["queue"]))
-    return msgspec.convert({"at": snapshot["at"], "age": snapshot["age"], "items": rows}, Queues)
-
-
-@routes.get("/queues/{queue}/wanted", WATCHES)
-async def wanted(ctx: RequestContext, queue: Queue, query: Target) -> Wanted:
-    """Return how many slots a queue wants: as many as keep up with the last minute's rate and start the present backlog
-    in time. For autoscalers."""
-    return Wanted(await ctx.run(ctx.calls.figures.wanted_workers(queue, query.seconds)))

@@ -27,10 +27,10 @@ ON_EVERY_RESPONSE = ((b"cache-control", b"no-store"), (b"x-content-type-options"
 def route_path(scope: Scope) -> str:
     """Return a request's path without the root path, as the router does.
 
-    Some servers and applications leave the root path out of the path themselves."""
+    Some servers and applications leave the root path out of the path themselves, and some the slash at its end."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
-    return path[len(root) :] if root and (path == root or path.startswith(f"{root}/")) else path
+    return (path[len(root) :] if root and (path == root or path.startswith(f"{root}/")) else path) or "/"
 
 
 @dataclass(frozen=True, slots=True)

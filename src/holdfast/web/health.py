@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 
 from holdfast.errors import HoldfastError, SchemaError
-from holdfast.store import migrate
 from holdfast.store.wire import connect
 from holdfast.web.context import RequestContext
 from holdfast.web.problems import Problem
@@ -50,7 +49,7 @@ async def _database(service: Service) -> dict[str, str]:
     except (HoldfastError, TimeoutError) as error:
         return {"database": f"not reachable ({type(error).__name__})"}
     try:
-        connect.check_schema(found, migrate.expected_version(), service.hf.settings.schema)
+        connect.check_schema(found, service.hf.settings.schema)
     except SchemaError as error:
         return {"database": "ok", "schema": str(error)}
     return {"database": "ok", "schema": "ok"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from holdfast.model.job import PublicJob
 from holdfast.model.outbox import PREFIX
 from holdfast.model.payload import Encoded
 from holdfast.model.retry import LONGEST
+from holdfast.model.step import Relatives, StepInfo
 from holdfast.model.why import Why
 from holdfast.store.jobs import Filter
 from holdfast.store.select import Page
@@ -42,6 +43,7 @@ from holdfast.web.fields import (
     Since,
     text,
 )
+from holdfast.web.fields import Why as Grounds
 from holdfast.web.problems import Problem, of, unknown
 from holdfast.web.routing import EXPLAINS, READS, WRITES, Routes
 from holdfast.web.waiting import ended, look, stream, tag
@@ -52,7 +54,8 @@ _raw_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _args: Callable[[str], dict[str, Any]] = msgspec.json.Decoder(Annotated[dict[str, Any], Meta(min_length=1)]).decode
 FEW = 100  # jobs of the first step of a search: their arguments may be large
 OPTIONS = ("queue", "delay", "run_at", "max_attempts", "deadline")  # of a new job, passed on as they are
-Status = Literal["queued", "running", "retrying", "succeeded", "failed", "dead", "canceled"]
+Status = Literal["queued", "running", "retrying", "waiting", "succeeded", "failed", "dead", "canceled"]
+NO_APPLICATION = "this service was started without your application: holdfast serve MODULE:ATTRIBUTE"
 _OBJECT = {"type": "object", "additionalProperties": True, "default": {}}
 
 
@@ -121,7 +124,7 @@ class JobIds(Body):
     ids: Ids
 
 
-class ListJobs(Paged):
+class WhichJobs(Paged):
     status: Status | None = None
     task: Name | None = None
     queue: Name | None = None
@@ -129,10 +132,15 @@ class ListJobs(Paged):
     batch: UUID | None = None
     error: Name | None = None
     """Type or code of the last error."""
+    error_group: Name | None = None
+    """Fingerprint of the last error."""
     since: Since | None = None
     """Created since: a time with its zone, or 90m, 24h, 30d."""
     until: Moment | None = None
     """Created before: a time with its zone."""
+
+
+class ListJobs(WhichJobs):
     args: Annotated[str, Meta(min_length=2, max_length=4000)] | None = None
     """Arguments that the job must have, as JSON: {"order": 42}."""
 
@@ -274,7 +282,9 @@ def _dedupe(given: NewDedupe | str | None) -> Dedupe | None:
 def find_task(ctx: RequestContext, name: str) -> Task[Any, Any]:
     """Return a task of the application. The tasks of deliveries and messages cannot be enqueued here."""
     if (found := ctx.hf.registry.tasks.get(name)) is None or not _is_own(name):
-        raise UnknownTask(name, filter(_is_own, ctx.hf.registry.tasks))
+        if known := list(filter(_is_own, ctx.hf.registry.tasks)):
+            raise UnknownTask(name, known)
+        raise Problem(422, f"no task named {name!r}: {NO_APPLICATION}", "unknown-task")
     return found
 
 
@@ -294,10 +304,13 @@ async def list_jobs(ctx: RequestContext, query: ListJobs) -> Jobs:
     """List the jobs that match, newest first. A search by args reads the jobs, so a page may end early."""
     args, step = (None, None) if query.args is None else (_wanted_args(ctx, query.args), FEW)
     page = Page(limit=query.limit, before=await ctx.before(query.cursor))
-    where = replace(job_filter(query), since=query.since, until=query.until)
-    calls = ctx.calls.jobs
+    where, calls = job_filter(query), ctx.calls.jobs
     found = await ctx.service.page(
-        ctx.caller, lambda part: calls.list(PublicJob, where, part, ctx.view, args=args), page, step=step
+        ctx.caller,
+        lambda part: calls.list(PublicJob, where, part, ctx.view, args=args),
+        page,
+        area=where.area,
+        step=step,
     )
     return Jobs(*found)
 
@@ -313,8 +326,8 @@ def _wanted_args(ctx: RequestContext, given: str) -> dict[str, Any]:
 
 def job_filter(given: Any) -> Filter:
     """Return the filter of a request that has these fields."""
-    same = {name: getattr(given, name) for name in ("status", "task", "queue", "tenant", "error")}
-    return Filter(**same, batch=text(given.batch))
+    names = ("status", "task", "queue", "tenant", "error", "error_group", "since", "until")
+    return Filter(**{name: getattr(given, name, None) for name in names}, batch=text(given.batch))
 
 
 @routes.post("/cancel", WRITES)
@@ -413,6 +426,58 @@ async def edit(ctx: RequestContext, job_id: UUID, change: Edit) -> Edited:
     data, keys = await ctx.service.in_thread(ctx.caller, edited_args, ctx.hf, found, args)
     call = ctx.calls.actions.edit(str(job_id), data, found.args, keys, ctx.caller.name, change.reason, ctx.view)
     return Edited(str(job_id), await ctx.run(call))
+
+
+@dataclass(frozen=True, slots=True)
+class JobSteps:
+    """The durable steps of a job in order, and the jobs around it."""
+
+    items: list[StepInfo]
+    relatives: Relatives
+
+
+@routes.get("/{job_id}/steps", READS)
+async def steps(ctx: RequestContext, job_id: UUID) -> JobSteps:
+    """List the durable steps of a job, its parent, its children, and the jobs that it follows or that follow it."""
+    await look(ctx, job_id)
+    calls = ctx.calls.steps
+    steps = await ctx.run(calls.list(str(job_id), ctx.view))
+    return JobSteps(steps, await ctx.run(calls.relatives(str(job_id), ctx.view)))
+
+
+class Rerun(Body):
+    """From where a job that has ended is run again."""
+
+    from_step: Name | None = None
+    """This step and all that began after it run anew; earlier results stay."""
+    reason: Reason | None = None
+    """Kept in the log."""
+
+
+@routes.post("/{job_id}/rerun", WRITES, optional_body=True)
+async def rerun(ctx: RequestContext, job_id: UUID, how: Rerun) -> Made:
+    """Queue a job that has ended again, with fresh attempts."""
+    await look(ctx, job_id)
+    by = ctx.caller.name
+    if not await ctx.hf.jobs.arerun(str(job_id), from_step=how.from_step, by=by, reason=how.reason):
+        raise Problem(409, f"job {job_id} was not put back: a newer job holds its dedupe key")
+    return Made(str(job_id), existing=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Compensated:
+    """The number of jobs that undo steps."""
+
+    id: str
+    undone: int
+
+
+@routes.post("/{job_id}/compensate", WRITES, optional_body=True)
+async def compensate(ctx: RequestContext, job_id: UUID, why: Grounds) -> Compensated:
+    """Undo the finished steps of a job that has ended, the last first, in jobs of their own."""
+    await look(ctx, job_id)
+    undone = await ctx.hf.jobs.acompensate(str(job_id), by=ctx.caller.name, reason=why.reason)
+    return Compensated(str(job_id), undone)
 
 
 def _why_not(found: PublicJob) -> str:

@@ -1,20 +1,19 @@
-"""/v1/limits, /v1/keys, pauses of queues, /v1/workers: for operators, with tokens for all tenants."""
+"""/v1/limits and /v1/keys: limits, pauses and breakers of keys, for operators."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.model.limit import LimitInfo
-from holdfast.store.call import Call
+from holdfast.model.limit import BreakerEvent, LimitInfo
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Amount, Body, Key, PageSize, Prefix, Query, Queue, Reason, Seconds, Whole, Why, given
+from holdfast.web.fields import Amount, Body, Key, PageSize, Prefix, Query, Reason, Seconds, Whole, given
+from holdfast.web.results import ChangeResult, Done, changed
 from holdfast.web.routing import OPERATES, Routes
 
-routes = Routes("", "operate")
+routes = Routes("", "limits")
+MOST_EVENTS = 50  # of a breaker; no more are kept
 
 
 class ListLimits(Query):
@@ -25,9 +24,12 @@ class ListLimits(Query):
     """Maximum number of items."""
 
 
-class WhichKey(Query):
+class OneOf(Query):
     key: Key
     """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
+
+
+class WhichKey(OneOf):
     reason: Reason | None = None
     """Kept in the log."""
 
@@ -40,19 +42,11 @@ class OneKey(Body):
     """Kept in the log."""
 
 
-class QueuePause(Body):
-    """Reason and length of a pause."""
-
-    reason: Reason | None = None
-    """Shown to operators, and kept in the log."""
-    seconds: Seconds | None = None
-    """Length of the pause; without it, until resumed."""
-
-
-class NewPause(QueuePause, kw_only=True):
+class NewPause(OneKey):
     """A key under which no more jobs start, for some seconds or until it is resumed."""
 
-    key: Key
+    seconds: Seconds | None = None
+    """Length of the pause; without it, until resumed."""
 
 
 class LimitChange(OneKey):
@@ -84,24 +78,11 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """How many rows were changed."""
+class KeyState:
+    """A key with the last 50 events of its breaker. limit: null for a key that is not in use."""
 
-    changed: int
-
-
-class ChangeResult(msgspec.Struct, omit_defaults=True):
-    """changed is 0 if nothing changed. warning: the key is unknown."""
-
-    changed: int
-    warning: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A list for operators."""
-
-    items: list[dict[str, Any]]
+    limit: LimitInfo | None
+    breaker: list[BreakerEvent]
 
 
 @routes.get("/limits", OPERATES)
@@ -124,10 +105,18 @@ async def clear_limit(ctx: RequestContext, query: WhichKey) -> Done:
     return Done(await ctx.hf.limits.aclear(query.key, by=ctx.caller.name, reason=query.reason))
 
 
+@routes.get("/keys", OPERATES)
+async def key(ctx: RequestContext, query: OneOf) -> KeyState:
+    """Return a key: the limits in force, their use, and what its breaker did, newest first, for 30 days."""
+    found = await ctx.run(ctx.calls.limits.read([query.key]))
+    history = await ctx.run(ctx.calls.limits.breaker_history(query.key, MOST_EVENTS))
+    return KeyState(found[0] if found else None, history)
+
+
 @routes.post("/keys/pause", OPERATES)
 async def pause(ctx: RequestContext, new: NewPause) -> ChangeResult:
     """Pause a key: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
-    return await _pause(ctx, new.key, new)
+    return await pause_key(ctx, new.key, new.reason, new.seconds)
 
 
 @routes.post("/keys/resume", OPERATES)
@@ -142,31 +131,8 @@ async def reset(ctx: RequestContext, one: OneKey) -> Done:
     return await changed(ctx, ctx.calls.limits.reset_breaker(one.key, ctx.caller.name, one.reason))
 
 
-@routes.post("/queues/{queue}/pause", OPERATES, optional_body=True)
-async def pause_queue(ctx: RequestContext, queue: Queue, why: QueuePause) -> ChangeResult:
-    """Pause a queue: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
-    return await _pause(ctx, f"queue:{queue}", why)
-
-
-@routes.post("/queues/{queue}/resume", OPERATES, optional_body=True)
-async def resume_queue(ctx: RequestContext, queue: Queue, why: Why) -> Done:
-    """Resume a paused queue."""
-    return await changed(ctx, ctx.calls.limits.resume(f"queue:{queue}", ctx.caller.name, why.reason))
-
-
-@routes.get("/workers", OPERATES)
-async def workers(ctx: RequestContext) -> Rows:
-    """List the workers, and whether each counts as alive."""
-    return Rows(await ctx.run(ctx.calls.workers.list()))
-
-
-async def changed(ctx: RequestContext, call: Call[bool]) -> Done:
-    """Run a call that returns whether it changed something."""
-    was = await ctx.run(call)
-    return Done(int(was))
-
-
-async def _pause(ctx: RequestContext, key: str, how: QueuePause) -> ChangeResult:
+async def pause_key(ctx: RequestContext, key: str, reason: str | None, seconds: float | None) -> ChangeResult:
+    """Pause a key, for some seconds or until it is resumed."""
     warning = await ctx.do(ctx.hf.limits.awarning, key)
-    was = await ctx.run(ctx.calls.limits.pause(key, ctx.caller.name, how.reason, how.seconds))
+    was = await ctx.run(ctx.calls.limits.pause(key, ctx.caller.name, reason, seconds))
     return ChangeResult(int(was), warning)

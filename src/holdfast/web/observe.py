@@ -38,6 +38,16 @@ class Figures:
         self._scrapes: Coalescer[None, tuple[bytes, str]] = Coalescer(self._scrape, at_once=1)
         self._cached: tuple[bytes, str] = b"", ""
         self._fresh_until = 0.0
+        if service.hf.registry.meters:
+            self._export()
+
+    def _export(self) -> None:
+        from holdfast.telemetry import meters
+
+        hf = self._service.hf
+        for meter in hf.registry.meters:
+            meters.observe(meter, RequestMetrics(self.stats, waiting))
+            meters.observe_database(meter, hf.settings.schema, hf.database.sync_pool.run)
 
     async def read(self) -> tuple[bytes, str]:
         """Return the text and its content type."""

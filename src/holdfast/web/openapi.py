@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.settings import VERSION
+from holdfast.web import examples
 from holdfast.web.fields import field_schema
 from holdfast.web.problems import MEDIA_TYPE, title
 from holdfast.web.routing import TOKEN_FORM, Route
@@ -131,10 +132,12 @@ def _operation(route: Route, schemas: _Schemas) -> Schema:
         "responses": _responses(route, schemas),
     }
     if route.body is not None:
-        content = {"application/json": {"schema": schemas.of(route.body.kind)}}
+        example = examples.BODIES[route.body.kind.__name__]
+        content = {"application/json": {"schema": schemas.of(route.body.kind), "example": example}}
         operation["requestBody"] = {"required": not route.options.optional_body, "content": content}
-    if route.options.needs is not None:
-        operation["security"] = [{"token": []}]
+    if (needs := route.options.needs) is not None:
+        operation["security"] = [{"token": [needs.scope]}]
+        operation["x-all-tenants"] = needs.operator
     elif route.tag == "tick":
         operation["security"] = [{"secret": []}]
     return {name: value for name, value in operation.items() if value != []}
@@ -142,7 +145,7 @@ def _operation(route: Route, schemas: _Schemas) -> Schema:
 
 def _parameters(route: Route, schemas: _Schemas) -> list[Schema]:
     found = [
-        {"name": name, "in": "path", "required": True, "schema": schemas.of(kind)}
+        {"name": name, "in": "path", "required": True, "schema": schemas.of(kind), "example": examples.parameter(name)}
         for name, kind in route.path_kinds.items()
     ]
     if route.query is not None:
@@ -159,7 +162,8 @@ def _query_parameter(field: msgspec.structs.FieldInfo, docs: Mapping[str, str], 
     if field.default is not msgspec.NODEFAULT and field.default is not None:
         schema["default"] = field.default
     parameter = {"name": field.encode_name, "in": "query", "required": field.required, "schema": schema}
-    return parameter | ({"description": docs[field.name]} if field.name in docs else {})
+    more = {"example": examples.parameter(field.name)} if field.required else {}
+    return parameter | more | ({"description": docs[field.name]} if field.name in docs else {})
 
 
 def _responses(route: Route, schemas: _Schemas) -> Schema:

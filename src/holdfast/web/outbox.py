@@ -69,7 +69,9 @@ async def list_messages(ctx: RequestContext, query: ListMessages) -> Messages:
     )
     page = Page(limit=query.limit, before=await ctx.before(query.cursor))
     calls = ctx.calls.outbox
-    found = await ctx.service.page(ctx.caller, lambda part: calls.list(where, part, ctx.view, as_json=True), page)
+    found = await ctx.service.page(
+        ctx.caller, lambda part: calls.list(where, part, ctx.view, as_json=True), page, area=where.area
+    )
     return Messages(*found)
 
 

@@ -80,9 +80,12 @@ def title(status: int) -> str:
     return _KINDS.get(status, _OTHER)[0]
 
 
+_HINTS = {"endpoint": "it may have been removed", "worker": "it may have ended"}
+
+
 def unknown(what: str, id_: object) -> Problem:
     """Return a 404. It does not reveal whether the id belongs to another tenant."""
-    hint = "it may have been removed" if what == "endpoint" else "history may have been pruned"
+    hint = _HINTS.get(what, "history may have been pruned")
     return Problem(404, f"there is no {what} {id_}; {hint}")
 
 

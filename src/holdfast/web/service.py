@@ -18,7 +18,7 @@ from holdfast.model.token import PREFIX, Caller, digest
 from holdfast.model.view import View
 from holdfast.store.call import Call
 from holdfast.store.jobs import LARGE_JOB, Accepted
-from holdfast.store.select import PAGE_BYTES, Page, Part
+from holdfast.store.select import EVERYWHERE, PAGE_BYTES, Area, Page, Part
 from holdfast.store.tokens import TokenCalls
 from holdfast.store.wire import connect
 from holdfast.web import cursor as cursors
@@ -66,6 +66,7 @@ class Service:
         self.hf = hf
         self.tokens = TokenCalls(hf.settings.schema)
         self._looks: Coalescer[tuple[str, View], PublicJob | None] = Coalescer(self._look)
+        self._callers: Coalescer[bytes, Caller | None] = Coalescer(self._use_tokens)
         self._enqueues: Coalescer[NewJob, Accepted] = Coalescer(self._enqueue, size=lambda job: len(job.payload))
         self._shares = Shares(max(1, hf.settings.pool_size // 2))
         self._heavy = Shares(1)
@@ -105,6 +106,13 @@ class Service:
         found = await self.run(self.hf.database.calls.jobs.look(wanted))
         return [LargeJob() if found.get(place, ...) is None else found.get(place) for place in range(len(wanted))]
 
+    async def _use_tokens(self, keys: Sequence[bytes]) -> list[Caller | None]:
+        """Return the callers of tokens; one look-up serves all requests with the same one."""
+        each = list(dict.fromkeys(keys))
+        callers = await self.run(self.tokens.use(each))
+        found = dict(zip(each, callers, strict=True))
+        return [found[key] for key in keys]
+
     async def enqueue(self, job: NewJob, caller: Caller) -> Accepted:
         """Enqueue a job without key, batch or middleware. Small jobs are coalesced into one call."""
         if len(job.payload) < LARGE_JOB:
@@ -122,7 +130,7 @@ class Service:
         call: Callable[[Page], Call[Part[Listed]]],
         page: Page,
         *,
-        dead: bool = False,
+        area: Area = EVERYWHERE,
         step: int | None = None,
     ) -> tuple[list[Listed], str | None]:
         """Return a page of a list, and the cursor of the next one.
@@ -135,7 +143,7 @@ class Service:
         step, rows, ends = step or FIRST_STEP, FIRST_ROWS, time.monotonic() + LONGEST_LOOK
         while True:
             began = time.monotonic()
-            floor = await self.run_for(caller, self.hf.database.calls.jobs.floor(page.before, step, dead=dead))
+            floor = await self.run_for(caller, self.hf.database.calls.jobs.floor(page.before, step, area))
             some = min(page.limit - len(found), rows)
             part = await self.run_for(caller, call(replace(page, floor=floor, limit=some, size=size)))
             found += part.rows
@@ -190,8 +198,7 @@ class Service:
         """Return the caller of a token, or None. A revoked token stays valid until its cache entry expires."""
         if key is None or (known := self.remembered(key)) is not None:
             return None if key is None else known
-        found = await self.run(self.tokens.use(key))
-        if found is None:
+        if (found := await self._callers.ask(key)) is None:
             self._known.pop(key, None)
             return None
         left = self.hf.settings.token_cache if found.seconds_left is None else found.seconds_left

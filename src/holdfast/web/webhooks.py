@@ -14,10 +14,24 @@ from holdfast.store.select import PAGE_BYTES, Page
 from holdfast.store.webhooks import Deliveries
 from holdfast.web.body import read_value
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Body, Key, LongText, Moment, Name, Paged, Seconds, Since, given, text
+from holdfast.web.fields import (
+    Body,
+    Key,
+    LongText,
+    Moment,
+    Name,
+    Paged,
+    Query,
+    Reason,
+    Seconds,
+    Since,
+    Why,
+    given,
+    text,
+)
 from holdfast.web.jobs import Made
-from holdfast.web.limits import Done, changed
 from holdfast.web.problems import Problem, unknown
+from holdfast.web.results import Done, changed
 from holdfast.web.routing import READS_HOOKS, WRITES_HOOKS, Routes
 
 routes = Routes("/webhooks", "webhooks")
@@ -43,6 +57,8 @@ class NewEndpoint(Body):
     """Allow http and private addresses; needs a token for all tenants."""
     description: LongText | None = None
     """For people."""
+    reason: Reason | None = None
+    """Kept in the log."""
 
 
 class EndpointChange(Body):
@@ -54,6 +70,8 @@ class EndpointChange(Body):
     timeout: Timeout | UnsetType = UNSET
     dev: bool | UnsetType = UNSET
     description: LongText | UnsetType | None = UNSET
+    reason: Reason | None = None
+    """Kept in the log."""
 
 
 class WhyDisabled(Body):
@@ -66,6 +84,13 @@ class Rotation(Body):
     """Seconds for which the previous secrets stay valid."""
 
     keep_old_for: Seconds = 86_400
+    reason: Reason | None = None
+    """Kept in the log."""
+
+
+class Removal(Query):
+    reason: Reason | None = None
+    """Kept in the log."""
 
 
 class NewEvent(Body):
@@ -124,9 +149,9 @@ async def endpoints(ctx: RequestContext) -> Endpoints:
 @routes.post("/endpoints", WRITES_HOOKS, status=201, secret=True)
 async def add(ctx: RequestContext, new: NewEndpoint) -> Endpoint:
     """Create an endpoint. Only this response contains its secret."""
-    _check_dev(ctx, new.dev)
+    check_dev(ctx, new.dev)
     values = given(new) | {"tenant": ctx.tenant(new.tenant)}
-    id_, secret, call = ctx.hf.webhooks.adding(**values, secret=None)
+    id_, secret, call = ctx.hf.webhooks.adding(**values, secret=None, by=ctx.caller.name)
     await ctx.run(call)
     return replace(await get(ctx, UUID(id_)), secret=secret)
 
@@ -146,15 +171,15 @@ async def update(ctx: RequestContext, endpoint_id: UUID, change: EndpointChange)
     found = await get(ctx, endpoint_id)
     values = given(change)
     # Where an operator has allowed private addresses, only operators may change the url.
-    _check_dev(ctx, values.get("dev", found.dev and "url" in values))
-    return await ctx.hf.webhooks.aupdate(found.id, **values)
+    check_dev(ctx, values.get("dev", found.dev and "url" in values))
+    return await ctx.hf.webhooks.aupdate(found.id, by=ctx.caller.name, **values)
 
 
 @routes.delete("/endpoints/{endpoint_id}", WRITES_HOOKS)
-async def remove(ctx: RequestContext, endpoint_id: UUID) -> Done:
+async def remove(ctx: RequestContext, endpoint_id: UUID, query: Removal) -> Done:
     """Remove an endpoint and its secrets."""
     found = await get(ctx, endpoint_id)
-    await ctx.run(ctx.calls.webhooks.remove(found.id))
+    await ctx.run(ctx.calls.webhooks.remove(found.id, ctx.caller.name, query.reason))
     return Done(1)
 
 
@@ -162,24 +187,24 @@ async def remove(ctx: RequestContext, endpoint_id: UUID) -> Done:
 async def rotate(ctx: RequestContext, endpoint_id: UUID, how: Rotation) -> Secret:
     """Give an endpoint a new secret. Only this response contains it."""
     found = await get(ctx, endpoint_id)
-    secret, call = ctx.hf.webhooks.rotating(found.id, how.keep_old_for)
+    secret, call = ctx.hf.webhooks.rotating(found.id, how.keep_old_for, by=ctx.caller.name, reason=how.reason)
     if not await ctx.run(call):
         raise unknown("endpoint", endpoint_id)
     return Secret(found.id, secret)
 
 
-@routes.post("/endpoints/{endpoint_id}/enable", WRITES_HOOKS)
-async def enable(ctx: RequestContext, endpoint_id: UUID) -> Done:
+@routes.post("/endpoints/{endpoint_id}/enable", WRITES_HOOKS, optional_body=True)
+async def enable(ctx: RequestContext, endpoint_id: UUID, why: Why) -> Done:
     """Enable deliveries to an endpoint, and close its breaker."""
     found = await get(ctx, endpoint_id)
-    return await changed(ctx, ctx.calls.webhooks.enable(found.id))
+    return await changed(ctx, ctx.calls.webhooks.enable(found.id, ctx.caller.name, why.reason))
 
 
 @routes.post("/endpoints/{endpoint_id}/disable", WRITES_HOOKS, optional_body=True)
 async def disable(ctx: RequestContext, endpoint_id: UUID, why: WhyDisabled) -> Done:
     """Disable deliveries to an endpoint."""
     found = await get(ctx, endpoint_id)
-    return await changed(ctx, ctx.calls.webhooks.disable(found.id, why.reason))
+    return await changed(ctx, ctx.calls.webhooks.disable(found.id, why.reason, by=ctx.caller.name))
 
 
 @routes.post("/endpoints/{endpoint_id}/test", WRITES_HOOKS, status=201)
@@ -234,7 +259,7 @@ async def redeliver(ctx: RequestContext, delivery_id: UUID) -> Redelivered:
     return found
 
 
-def _check_dev(ctx: RequestContext, dev: bool) -> None:
+def check_dev(ctx: RequestContext, dev: bool) -> None:
     """Allow dev to operators only: it would let a tenant reach hosts behind the firewall."""
     if dev and not ctx.caller.everyone:
         raise Problem(403, "dev needs a token for all tenants; use an https url on a public address")

@@ -10,11 +10,10 @@ from msgspec import Meta
 from holdfast.model.action import Kind, Where
 from holdfast.model.job import ids
 from holdfast.web.dashboard.form import Form
-from holdfast.web.dashboard.search import FILTERS, parse_args
+from holdfast.web.dashboard.search import FILTERS, Search, parse_args
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Moment, Name, Query, Since
-from holdfast.web.jobs import Status
+from holdfast.web.fields import LongText
 from holdfast.web.routing import WRITES
 
 section = Section()
@@ -22,19 +21,10 @@ Which = Literal["retry", "discard", "cancel"]
 WORDS = {"retry": "put back into the queue", "discard": "discarded", "cancel": "canceled"}
 
 
-class Matching(Query):
+class Matching(Search, kw_only=True):
     """A change of all jobs that match a filter, as in the list of jobs."""
 
     kind: Which
-    status: Status | None = None
-    task: Name | None = None
-    queue: Name | None = None
-    tenant: Name | None = None
-    batch: UUID | None = None
-    error: Name | None = None
-    args: LongText | None = None
-    since: Since | None = None
-    until: Moment | None = None
 
 
 class MatchingForm(Matching, kw_only=True):

@@ -19,6 +19,7 @@ from holdfast.web.dashboard import (
     audit,
     batches,
     dead,
+    endpoints,
     jobs,
     limits,
     live,
@@ -63,6 +64,7 @@ SECTIONS = (
     limits,
     workers,
     outbox,
+    endpoints,
     webhooks,
     usage,
     audit,
@@ -220,11 +222,16 @@ class Dashboard:
         if visit.viewer.caller is None or not visit.caller.everyone:
             return None
         try:
-            figures, levels = await asyncio.gather(visit.figures(), visit.shared(visit.calls.figures.levels(), 10.0))
+            figures, levels, workers = await asyncio.gather(
+                visit.figures(),
+                visit.shared(visit.calls.figures.levels(), 10.0),
+                visit.shared(visit.calls.workers.list(), queues.WORKERS),
+            )
         except HoldfastError:
             return {"level": "critical", "bad": ["database"], "age": None}
-        bad = [each.metric for each in levels if each.level in ("warning", "critical")]
-        worst = max((each.level for each in levels if each.level), key=LEVELS.__getitem__, default="good")
+        found = {each.metric: each.level for each in levels if each.level} | queues.levels(figures["queues"], workers)
+        bad = [name for name, level in found.items() if level != "good"]
+        worst = max(found.values(), key=LEVELS.__getitem__, default="good")
         return {"level": worst, "bad": bad, "age": figures["age"]}
 
     def navigation(self, visit: Visit) -> Sequence[Section]:

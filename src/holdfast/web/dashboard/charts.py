@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
+from holdfast.web.dashboard.visible import visible
+
 Numbers = Sequence[float | None]
+Ends = tuple[str, str] | tuple[()]  # the first and the last time
 _GAP = 0.18  # of a bar's place
 _BAR = Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>')
 _SVG = Markup('<svg class="{}" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" preserveAspectRatio="none">')
@@ -19,7 +22,9 @@ def sparkline(values: Numbers, title: str, *, width: int = 96, height: int = 20)
     return _svg("spark", width, height, title, _summary(values), body)
 
 
-def lines(series: Mapping[str, Numbers], title: str, unit: str = "", *, width: int = 560, height: int = 120) -> Markup:
+def lines(
+    series: Mapping[str, Numbers], title: str, unit: str = "", *, ends: Ends = (), width: int = 560, height: int = 120
+) -> Markup:
     """Return lines on one scale, the first with its area filled. Classes `line-1`, `line-2` and so on colour them."""
     top = _top(series.values())
     body = _grid(width, height)
@@ -28,10 +33,13 @@ def lines(series: Mapping[str, Numbers], title: str, unit: str = "", *, width: i
             body += _area(values, top, width, height, "area-1")
         body += _line(values, top, width, height, f"line-{place}")
     text = "; ".join(f"{name}: {_summary(values)}" for name, values in series.items())
-    return _box(_svg("chart", width, height, title, text, body), top, unit)
+    empty = all(each is None for values in series.values() for each in values)
+    return _box(_svg("chart", width, height, title, text, body), top, unit, ends, empty)
 
 
-def bars(values: Numbers, title: str, over: Numbers = (), *, width: int = 560, height: int = 120) -> Markup:
+def bars(
+    values: Numbers, title: str, over: Numbers = (), *, ends: Ends = (), width: int = 560, height: int = 120
+) -> Markup:
     """Return bars; the part `over` of each, such as failures, is drawn in front with the class `bar-over`."""
     top, body = _top([values]), _grid(width, height)
     step = width / max(1, len(values))
@@ -41,7 +49,7 @@ def bars(values: Numbers, title: str, over: Numbers = (), *, width: int = 560, h
             if tall > 0:
                 left, wide = step * (place + _GAP / 2), step * (1 - _GAP)
                 body += _BAR.format(name, left, height - tall, wide, tall)
-    return _box(_svg("chart", width, height, title, _summary(values), body), top, "")
+    return _box(_svg("chart", width, height, title, _summary(values), body), top, "", ends, not any(values))
 
 
 def meter(part: float, whole: float, title: str, *, width: int = 80, height: int = 6) -> Markup:
@@ -125,10 +133,14 @@ def _grid(width: int, height: int) -> Markup:
     return Markup('<path class="grid" d="{}"/>').format(ways)
 
 
-def _box(chart: Markup, top: float, unit: str) -> Markup:
-    """Return a chart with the numbers of its scale, which a stretched SVG would distort."""
+def _box(chart: Markup, top: float, unit: str, ends: Ends, empty: bool) -> Markup:
+    """Return a chart with the numbers of its scale (a stretched SVG would distort them) and its first and last time."""
     texts = {"top": top, "half": top / 2}
     spans = [Markup('<span class="scale scale-{}">{}{}</span>').format(k, _scale(v), unit) for k, v in texts.items()]
+    if empty:
+        spans = [Markup('<span class="scale scale-none">no data yet</span>')]
+    if ends:
+        spans.append(Markup('<p class="ends"><span>{}</span><span>{}</span></p>').format(*ends))
     return Markup('<div class="chart-box">') + chart + Markup("").join(spans) + Markup("</div>")
 
 
@@ -140,7 +152,7 @@ def _summary(values: Numbers) -> str:
 
 
 def _svg(name: str, width: int, height: int, title: str, text: str, body: Markup) -> Markup:
-    words = Markup("<title>{}</title><desc>{}</desc>").format(title, text)
+    words = Markup("<title>{}</title><desc>{}</desc>").format(visible(title), visible(text))
     return _SVG.format(name, w=width, h=height) + words + body + Markup("</svg>")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -12,26 +13,31 @@ from msgspec import Meta
 from holdfast.errors import UsageError
 from holdfast.model.job import JobDetails, JobRow, PublicJob
 from holdfast.model.limit import LimitInfo
-from holdfast.store.jobs import Filter
 from holdfast.store.select import Page
 from holdfast.web.dashboard import snippets
 from holdfast.web.dashboard.form import Form
-from holdfast.web.dashboard.search import FILTERS, parse_args
+from holdfast.web.dashboard.links import linked
+from holdfast.web.dashboard.pauses import Resume
+from holdfast.web.dashboard.search import FILTERS, Search, parse_args
 from holdfast.web.dashboard.section import Done, Section, Values
+from holdfast.web.dashboard.steps import graph, tree
 from holdfast.web.dashboard.timeline import timeline
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Moment, Name, Paged, Since, text
-from holdfast.web.jobs import Status
+from holdfast.web.fields import LongText
+from holdfast.web.jobs import job_filter
 from holdfast.web.problems import Problem, unknown
 from holdfast.web.routing import OPERATES, READS, WRITES
 
 section = Section("Jobs", "/jobs", key="j", needs=READS)
-STATUSES = ("queued", "running", "retrying", "succeeded", "failed", "dead", "canceled")
+STATUSES = ("queued", "running", "retrying", "waiting", "succeeded", "failed", "dead", "canceled")
 WAITING = ("queued", "retrying")
+PARKED = "waiting"
+LONGEST_EDITED = 100_000  # bytes of arguments that a form may hold
 DEAD = ("failed", "dead")
 REASONS = {
     "queued": "It waits for its turn.",
     "retrying": "It failed, and is tried again.",
+    "waiting": "It sleeps, or waits for a signal or for other jobs.",
     "running": "A worker runs it.",
     "succeeded": "It succeeded.",
     "failed": "It failed, and is not tried again.",
@@ -42,20 +48,8 @@ DID = {
     "cancel": {"canceled": "Canceled.", "canceling": "Asked it to stop.", "finished": "It had ended already."},
     "retry": {"changed": "Put back into the queue."},
     "discard": {"changed": "Discarded."},
+    "reschedule": {"changed": "Starts as soon as a slot and its limits allow."},
 }
-
-
-class ListJobs(Paged):
-    status: Status | None = None
-    task: Name | None = None
-    queue: Name | None = None
-    tenant: Name | None = None
-    batch: UUID | None = None
-    error: Name | None = None
-    args: LongText | None = None
-    """Arguments that the job must have: `to=ada`, or a JSON object."""
-    since: Since | None = None
-    until: Moment | None = None
 
 
 class Reason(Form):
@@ -69,14 +63,12 @@ class Edited(Reason, kw_only=True):
 
 
 @section.page("/jobs", "jobs.html", READS)
-async def show(visit: Visit, query: ListJobs) -> Values:
+async def show(visit: Visit, query: Search) -> Values:
     """List the jobs that match, newest first."""
     page = Page(limit=query.limit, before=await visit.before(query.cursor))
-    names = ("status", "task", "queue", "tenant", "error", "since", "until")
-    where = Filter(**{name: getattr(query, name) for name in names}, batch=text(query.batch))
-    args, calls = parse_args(query.args), visit.calls.jobs
+    where, args, calls = job_filter(query), parse_args(query.args), visit.calls.jobs
     rows, following = await visit.service.page(
-        visit.caller, lambda part: calls.list(JobRow, where, part, visit.view, args=args), page
+        visit.caller, lambda part: calls.list(JobRow, where, part, visit.view, args=args), page, area=where.area
     )
     given = dict(visit.given())
     kept = {name: given.get(name) for name in FILTERS}
@@ -96,25 +88,38 @@ async def show_job(visit: Visit, job_id: UUID) -> Values:
     """Show one job."""
     job, id_, errors = await find(visit, job_id), str(job_id), visit.calls.errors
     attempts = await visit.run(errors.of_job(id_))
-    values: Values = {"details": None, "limits": [], "reasons": [], "notes": [], "logs": [], "error": job.error}
-    values["sentence"] = REASONS[job.status]
+    steps = await visit.run(visit.calls.steps.list(id_, visit.view))
+    relatives = await visit.run(visit.calls.steps.relatives(id_, visit.view))
+    nothing: Values = {name: [] for name in ("keys", "limits", "reasons", "notes", "logs")}
+    values: Values = {"details": None, "error": job.error, "sentence": REASONS[job.status], **nothing}
     if visit.caller.everyone:
         values |= await inside(visit, id_)
     details: JobDetails | None = values["details"]
     if details is not None and details.error is not None:
         values["error"] = msgspec.Raw(details.error.encode())
-    values["failure"] = failure(values["error"])
+    base = str(visit.request.base_url).rstrip("/")
+    values |= {"failure": failure(values["error"]), "progress": progress(job.progress)}
     return values | {
         "title": f"{job.task} {id_[-8:]}",
         "job": job,
         "job_id": id_,
         "attempts": attempts,
+        "steps": steps,
+        "tree": tree(relatives),
+        "graph": graph(id_, relatives),
         "timeline": timeline(job, attempts, None if details is None else details.worker),
-        "snippets": snippets.of(job, visit.calls.schema, str(visit.request.base_url).rstrip("/")),
-        "can_cancel": job.status in (*WAITING, "running"),
+        "snippets": snippets.of(job, None if details is None else details.keys, visit.calls.schema, base),
+        "can_cancel": job.status in (*WAITING, PARKED, "running"),
         "can_retry": job.status in DEAD and not job.discarded,
-        "can_edit": visit.may(OPERATES) and (job.status in WAITING or (job.status in DEAD and not job.discarded)),
+        "can_start": job.status in WAITING and job.run_at > datetime.now(UTC),
+        "can_edit": visit.may(OPERATES) and is_editable(job),
     }
+
+
+def is_editable(job: PublicJob) -> bool:
+    """Return whether the arguments of a job can be changed, and are short enough for a form."""
+    short = not isinstance(job.args, msgspec.Raw) or len(bytes(job.args)) <= LONGEST_EDITED
+    return short and (job.status in WAITING or (job.status in DEAD and not job.discarded))
 
 
 async def inside(visit: Visit, id_: str) -> Values:
@@ -123,12 +128,14 @@ async def inside(visit: Visit, id_: str) -> Values:
     why, details, logs = await asyncio.gather(
         visit.run(calls.jobs.why(id_)), visit.run(calls.jobs.details(id_)), visit.run(calls.errors.log(id_))
     )
-    keys = [] if details is None else details.keys
+    keys = [] if details is None else list(details.keys)
+    keys += [each.facts["key"] for each in why.reasons if each.kind == "paused" and each.facts["key"] not in keys]
     found = await asyncio.gather(*(visit.run(calls.limits.list(key, limit=1)) for key in keys))
     limits: list[LimitInfo] = [each for some in found for each in some if each.key in keys]
     return {
-        "details": details, "limits": limits, "logs": logs,
-        "sentence": why.sentence or "", "reasons": why.reasons[1:], "notes": why.notes,
+        "details": details, "keys": keys, "limits": limits, "logs": logs,
+        "sentence": linked(visit, why.sentence or "", why.reasons, 1000),
+        "reasons": [linked(visit, each.text, [each]) for each in why.reasons[1:]], "notes": why.notes,
     }  # fmt: skip
 
 
@@ -141,6 +148,17 @@ def failure(error: Any) -> dict[str, Any] | None:
     except (msgspec.DecodeError, RecursionError):
         found = {"message": bytes(error).decode("utf-8", "replace")}
     return {name: found.get(name) for name in ("type", "message", "code", "traceback", "output")}
+
+
+def progress(reported: Any) -> dict[str, Any] | None:
+    """Return the progress that a handler reported, in words and numbers."""
+    given = msgspec.json.decode(reported) if isinstance(reported, msgspec.Raw) else reported
+    if not given:
+        return None
+    done, total, message = given.get("done"), given.get("total"), given.get("message")
+    counted = f"{done:,} of {total:,}" if total else f"{done:,}"
+    words = f"{counted}: {message}" if message else counted
+    return {"done": done, "total": total, "words": words, "at": given.get("updated_at")}
 
 
 async def find(visit: Visit, job_id: UUID) -> PublicJob:
@@ -169,11 +187,27 @@ async def discard(visit: Visit, job_id: UUID, form: Reason) -> Done:
     return await act(visit, "discard", job_id, form)
 
 
-async def act(visit: Visit, kind: str, job_id: UUID, form: Reason) -> Done:
+@section.action("/jobs/{job_id}/start", WRITES)
+async def start(visit: Visit, job_id: UUID, form: Reason) -> Done:
+    """Let a delayed job or one that is retried later start now."""
+    return await act(visit, "reschedule", job_id, form, run_at=datetime.now(UTC))
+
+
+@section.action("/jobs/{job_id}/resume", OPERATES)
+async def resume(visit: Visit, job_id: UUID, form: Resume) -> Done:
+    """Resume a key that holds the job up."""
+    was = await visit.run(visit.calls.limits.resume(form.name, visit.caller.name))
+    visit.forget()
+    return Done(f"/jobs/{job_id}", f"Resumed {form.name}." if was else f"{form.name} was not paused.")
+
+
+async def act(visit: Visit, kind: str, job_id: UUID, form: Reason, **params: Any) -> Done:
     """Change one job and record who did it."""
     await find(visit, job_id)
     id_ = str(job_id)
-    outcomes = await visit.run(visit.calls.actions.act(kind, [id_], visit.caller.name, form.reason, visit.view))
+    outcomes = await visit.run(
+        visit.calls.actions.act(kind, [id_], visit.caller.name, form.reason, visit.view, **params)
+    )
     outcome = outcomes.get(id_, "unknown")
     return Done(f"/jobs/{id_}", DID[kind].get(outcome, f"It was left as it is: {outcome}."))
 

@@ -22,8 +22,15 @@ from holdfast.web.problems import Problem
 from holdfast.web.routing import EXPLAINS, OPERATES
 
 section = Section("Limits", "/limits", key="l", needs=EXPLAINS)
-MOST = 200  # keys shown
+MOST = 100  # keys shown
 CHANGES = 20  # changes shown of a key
+EVENTS = 50  # shown of a breaker
+DID = {
+    "opened": "opened",
+    "reopened": "stayed open: its probe failed",
+    "closed": "closed: its probe succeeded",
+    "reset": "closed by an operator",
+}
 SLOW = 5.0  # seconds for which rules are shared
 NUMBERS = {
     "concurrency": "Jobs at once",
@@ -74,9 +81,7 @@ class Change(OneKey):
 async def show(visit: Visit, query: ListLimits) -> Values:
     """Show the keys, those first under which nothing can start, and the limits that code declares."""
     calls = visit.calls.limits
-    size = MOST + 1
-    busy = calls.list(query.prefix, busy=True, limit=size, busiest_first=True)
-    listed = busy if query.busy else calls.busiest(query.prefix, size)
+    listed = calls.list(query.prefix, busy=query.busy, limit=MOST + 1, busiest_first=True)
     keys, rules = await asyncio.gather(visit.shared(listed, 2.0), visit.shared(calls.rules(), SLOW))
     return {
         "title": "Limits",
@@ -93,10 +98,11 @@ async def show(visit: Visit, query: ListLimits) -> Values:
 async def show_key(visit: Visit, query: WhichKey) -> Values:
     """Show one key, or the template of a rule: the values in force, where they come from, and what changed them."""
     calls = visit.calls
-    found, rules, changes, warning = await asyncio.gather(
+    found, rules, changes, breaker, warning = await asyncio.gather(
         visit.run(calls.limits.read([query.key])),
         visit.shared(calls.limits.rules(), SLOW),
         visit.run(calls.actions.select(target=query.key, limit=CHANGES)),
+        visit.run(calls.limits.breaker_history(query.key, EVENTS)),
         visit.hf.limits.awarning(query.key),
     )
     limit = next(iter(found), None)
@@ -113,6 +119,8 @@ async def show_key(visit: Visit, query: WhichKey) -> Values:
         "warning": warning,
         "words": words,
         "present": present,
+        "breaker": breaker,
+        "did": DID,
         "changes": [(each, is_change(each)) for each in changes],
         **numbers(query.key, limit, rule, own),
     }

@@ -36,7 +36,7 @@ async def show(visit: Visit, query: ListMessages) -> Values:
     where, calls = MessageFilter(**given), visit.calls.outbox
     page = Page(limit=query.limit, before=await visit.before(query.cursor))
     rows, cursor = await visit.service.page(
-        visit.caller, lambda part: calls.list(where, part, visit.view, as_json=True), page
+        visit.caller, lambda part: calls.list(where, part, visit.view, as_json=True), page, area=where.area
     )
     return {
         "title": "Outbox",

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.model.limit import LimitInfo
+from holdfast.model.tick import Level
 from holdfast.store.call import Row
 from holdfast.store.doctor import DoctorCalls
 from holdfast.web.dashboard import queues
@@ -22,6 +23,14 @@ MOST_LIMITS = 12
 MOST_GROUPS = 6
 OLD = 600.0  # seconds after which a transaction is worth a line
 SLOW = 10.0  # seconds for which slowly changing figures are shared
+LEVELS = {  # what a level says, and the unit of its value
+    "wait_over_target": ("Longest wait", "of its target"),
+    "failing_share": ("Failing", "of attempts"),
+    "leases_lost": ("Lost leases", ""),
+    "upkeep_late": ("Upkeep late", "s"),
+    "tick_duration": ("Longest tick", "s"),
+}
+SHARES = ("wait_over_target", "failing_share")  # shown as percentages
 
 
 @section.page("/", "overview.html", READS)
@@ -33,7 +42,7 @@ async def show(visit: Visit) -> Values | Response:
     every, limits, workers, leader, levels, groups = await asyncio.gather(
         queues.read(visit),
         visit.shared(calls.limits.list(busy=True, limit=200, busiest_first=True), SLOW),
-        visit.shared(calls.workers.list(), SLOW),
+        visit.shared(calls.workers.list(), queues.WORKERS),
         visit.shared(calls.workers.leader(), SLOW),
         visit.shared(calls.figures.levels(), SLOW),
         visit.shared(calls.errors.list(limit=MOST_GROUPS), SLOW),
@@ -50,12 +59,23 @@ async def show(visit: Visit) -> Values | Response:
         "more_queues": max(0, len(every["queues"]) - MOST_QUEUES),
         "holding": [each for each in limits if holds(each)][:MOST_LIMITS],
         "pauses": [each for each in limits if each.paused],
-        "workers": alive,
+        "unserved": [each for each in every["queues"] if each["lacks"]][:MOST_LIMITS],
+        "workers": [each for each in alive if each["state"] == "alive"],
+        "stopping": [each for each in alive if each["state"] != "alive"],
         "groups": groups,
         "leader": leader,
-        "levels": levels,
+        "levels": [(each, *level_words(each)) for each in levels if each.value is not None and each.level],
+        "leader_at": next((each for each in workers if leader and each["id"] == leader["worker"]), None),
         "horizon": [each for each in horizon if each["seconds"] is None or each["seconds"] > OLD],
     }
+
+
+def level_words(level: Level) -> tuple[str, str]:
+    """Return the name of a level's metric, and its value beside the threshold of a warning."""
+    name, unit = LEVELS.get(level.metric, (level.metric.replace("_", " ").capitalize(), ""))
+    shown = "{:.0%}" if level.metric in SHARES else "{:,.3g}"
+    value = " ".join(filter(None, (shown.format(level.value), unit)))
+    return name, value if level.warning is None else f"{value}; warning from {shown.format(level.warning)}"
 
 
 def totals(found: Iterable[Row]) -> Mapping[str, Any]:

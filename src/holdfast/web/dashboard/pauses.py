@@ -1,4 +1,4 @@
-"""Pauses of tasks and tenants: the form, and what it does."""
+"""Pauses of queues, tasks and tenants: the forms, and what they do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from msgspec import Meta
 
 from holdfast.model.limit import LimitInfo
 from holdfast.web.dashboard.form import Form
-from holdfast.web.dashboard.section import Done
+from holdfast.web.dashboard.section import Done, Section
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import LongText, Name
+from holdfast.web.routing import OPERATES
 
 Minutes = Annotated[float, Meta(gt=0, le=5_256_000)]  # ten years
 MOST = 200  # pauses shown
@@ -29,19 +30,23 @@ class Resume(Form):
     name: Name
 
 
-async def pause(visit: Visit, kind: str, form: Pause) -> Done:
-    """Start no more jobs of a task or tenant."""
-    seconds = None if form.minutes is None else 60 * form.minutes
-    await visit.run(visit.calls.limits.pause(f"{kind}:{form.name}", visit.caller.name, form.reason, seconds))
-    visit.forget()
-    return Done(f"/{kind}s", f"Paused {form.name}: no more of its jobs start; those that run go on.")
+def offer(section: Section, kind: str) -> None:
+    """Add the actions that pause and resume a name of a kind, such as one queue."""
 
+    @section.action(f"{section.path}/pause", OPERATES)
+    async def pause(visit: Visit, form: Pause) -> Done:
+        """Start no more jobs."""
+        seconds = None if form.minutes is None else 60 * form.minutes
+        await visit.run(visit.calls.limits.pause(f"{kind}:{form.name}", visit.caller.name, form.reason, seconds))
+        visit.forget()
+        return Done(section.path, f"Paused {form.name}: no more of its jobs start; those that run go on.")
 
-async def resume(visit: Visit, kind: str, form: Resume) -> Done:
-    """Let jobs of a task or tenant start again."""
-    was = await visit.run(visit.calls.limits.resume(f"{kind}:{form.name}", visit.caller.name))
-    visit.forget()
-    return Done(f"/{kind}s", f"Resumed {form.name}." if was else f"{form.name} was not paused.")
+    @section.action(f"{section.path}/resume", OPERATES)
+    async def resume(visit: Visit, form: Resume) -> Done:
+        """Let jobs start again."""
+        was = await visit.run(visit.calls.limits.resume(f"{kind}:{form.name}", visit.caller.name))
+        visit.forget()
+        return Done(section.path, f"Resumed {form.name}." if was else f"{form.name} was not paused.")
 
 
 def by_name(kind: str, keys: Iterable[LimitInfo]) -> dict[str, LimitInfo]:

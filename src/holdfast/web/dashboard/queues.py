@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.web.dashboard.form import Form
+from holdfast.store.call import Row
+from holdfast.web.dashboard import pauses
 from holdfast.web.dashboard.history import MINUTES, history
-from holdfast.web.dashboard.section import Done, Section, Values
+from holdfast.web.dashboard.section import Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Queue, Seconds
-from holdfast.web.routing import EXPLAINS, OPERATES
+from holdfast.web.routing import EXPLAINS
 
 COUNTS = ("ready", "running", "later", "dead", "ended", "failed")
 WAITS = ("oldest_wait", "p50", "p95", "p99")
-EMPTY: Values = {"estimated": [], **dict.fromkeys(COUNTS, 0), **dict.fromkeys(WAITS)}
+EMPTY: Values = {"estimated": [], "lacks": "", **dict.fromkeys(COUNTS, 0), **dict.fromkeys(WAITS)}
+WORKERS = 5.0  # seconds for which the list of workers is shared
 section = Section("Queues", "/queues", key="q", needs=EXPLAINS)
-
-
-class Pause(Form):
-    """A pause of one queue: for some minutes, or until it is resumed."""
-
-    queue: Queue
-    reason: LongText | None = None
-    minutes: Seconds | None = None
-
-
-class Resume(Form):
-    queue: Queue
+pauses.offer(section, "queue")
 
 
 @section.page("/queues", "queues.html", EXPLAINS)
@@ -38,29 +29,33 @@ async def show(visit: Visit) -> Values:
 
 async def read(visit: Visit) -> Values:
     """Return the queues of the newest snapshot with their pauses, and their last hour."""
-    limits = visit.calls.limits.list("queue:", limit=500)
-    figures, minutes, keys = await asyncio.gather(
-        visit.figures(), visit.shared(visit.calls.figures.minutes(60 * (MINUTES + 2)), 10.0), visit.shared(limits, 5.0)
+    stops = visit.calls.limits.paused("queue:", pauses.MOST)
+    figures, minutes, keys, workers = await asyncio.gather(
+        visit.figures(),
+        visit.shared(visit.calls.figures.minutes(60 * (MINUTES + 2)), 10.0),
+        visit.shared(stops, 5.0),
+        visit.shared(visit.calls.workers.list(), WORKERS),
     )
-    paused = {each.key.removeprefix("queue:"): each for each in keys if each.paused}
+    paused = pauses.by_name("queue", keys)
     known = {queue["queue"] for queue in figures["queues"]}
     unused = [{**EMPTY, "queue": name} for name in sorted(paused.keys() - known)]
     at = datetime.fromisoformat(figures["at"])
-    return {"queues": figures["queues"] + unused, "paused": paused, "history": history(minutes, at)}
+    known_queues = [{**each, "lacks": lacks(each, workers)} for each in figures["queues"]]
+    return {"queues": known_queues + unused, "paused": paused, "history": history(minutes, at)}
 
 
-@section.action("/queues/pause", OPERATES)
-async def pause(visit: Visit, form: Pause) -> Done:
-    """Stop starting jobs of a queue."""
-    seconds = None if form.minutes is None else 60 * form.minutes
-    await visit.run(visit.calls.limits.pause(f"queue:{form.queue}", visit.caller.name, form.reason, seconds))
-    visit.forget()
-    return Done("/queues", f"Paused {form.queue}: no more of its jobs start; those that run go on.")
+def lacks(queue: Row, workers: Sequence[Row]) -> str:
+    """Return what a queue with ready jobs lacks: "no worker" if none serves it, "stopping" if all that do are."""
+    if not queue["ready"]:
+        return ""
+    states = {each["state"] for each in workers if each["alive"] and queue["queue"] in each["queues"]}
+    return "no worker" if not states else "" if "alive" in states else "stopping"
 
 
-@section.action("/queues/resume", OPERATES)
-async def resume(visit: Visit, form: Resume) -> Done:
-    """Let jobs of a queue start again."""
-    await visit.run(visit.calls.limits.resume(f"queue:{form.queue}"))
-    visit.forget()
-    return Done("/queues", f"Resumed {form.queue}.")
+def levels(queues: Sequence[Row], workers: Sequence[Row]) -> dict[str, str]:
+    """Return the levels of what the workers lack. Without a worker nothing runs, whatever the figures say."""
+    found = {f"queue {each['queue']}: {what}": "warning" for each in queues if (what := lacks(each, workers))}
+    alive = {each["state"] for each in workers if each["alive"]}
+    if "alive" not in alive:
+        found["all workers are stopping" if alive else "no worker is alive"] = "warning" if alive else "critical"
+    return found

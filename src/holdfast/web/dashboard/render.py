@@ -6,7 +6,6 @@ unless it is markup that a macro or a chart has made.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,26 +16,18 @@ import msgspec
 from markupsafe import Markup
 
 from holdfast.web.dashboard import charts
+from holdfast.web.dashboard.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 FOLDER = Path(__file__).parent.parent / "templates"
 NONE = "\N{EN DASH}"
+MACROS = ("ui", "change")  # templates whose macros every page has
 LONGEST = 200  # characters of a value in a list
 LONGEST_BLOCK = 20_000  # characters of a value in a block of its own
 LONGEST_INDENTED = 200_000  # bytes of JSON that are indented
-# Controls but for newline and tab, characters that change the direction or are invisible, and lone surrogates.
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff]"
-)
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
-
-
-def visible(text: str) -> str:
-    """Return a text whose invisible characters are written as escapes."""
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def cut(value: object, most: int = LONGEST) -> str:
@@ -72,6 +63,11 @@ def seconds(value: float | None) -> str:
             more = rest % length // smaller
             return f"{rest // length} {unit}" + (f" {more} {name}" if more else "")
     return f"{rest} s"
+
+
+def brief(value: float | None) -> str:
+    """Return a duration in its largest unit alone: 2 m, where a tile is narrow."""
+    return " ".join(seconds(value).split()[:2])
 
 
 def number(value: float | None, estimated: bool = False) -> str:
@@ -111,10 +107,19 @@ class Renderer:
         loader = FileSystemLoader(FOLDER)
         options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
         made = Environment(loader=loader, autoescape=True, auto_reload=False, finalize=_finalize, **options)
-        shown = {"cut": cut, "json": json_text, "seconds": seconds, "number": number, "rate": rate, "when": when}
+        shown = {
+            "cut": cut,
+            "json": json_text,
+            "seconds": seconds,
+            "brief": brief,
+            "number": number,
+            "rate": rate,
+            "when": when,
+        }
         made.filters.update(shown)
         made.globals["charts"] = charts
-        made.globals["ui"] = made.get_template("dashboard/ui.html").module
+        for name in MACROS:  # not imported by pages: a fragment is rendered without what stands around it
+            made.globals[name] = made.get_template(f"dashboard/{name}.html").module
         return made
 
     def page(self, name: str, values: Mapping[str, Any]) -> str:

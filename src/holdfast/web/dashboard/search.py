@@ -6,9 +6,18 @@ from typing import Any
 
 import msgspec
 
+from holdfast.web.fields import LongText, Paged
+from holdfast.web.jobs import WhichJobs
 from holdfast.web.problems import Problem
 
-FILTERS = ("status", "task", "queue", "tenant", "batch", "error", "args", "since", "until")
+
+class Search(WhichJobs):
+    args: LongText | None = None
+    """Arguments that the job must have: `to=ada`, or a JSON object."""
+
+
+FILTERS = tuple(name for name in Search.__struct_fields__ if name not in Paged.__struct_fields__)
+"""All that a search may say: an action that left one out would change more jobs than were shown."""
 
 
 def parse_args(given: str | None) -> Any:

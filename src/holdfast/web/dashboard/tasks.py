@@ -5,33 +5,22 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.web.dashboard import pauses
-from holdfast.web.dashboard.section import Done, Section, Values
+from holdfast.web.dashboard.section import Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.routing import EXPLAINS, OPERATES
+from holdfast.web.routing import EXPLAINS
 
 COUNTS = ("ready", "running", "later", "dead", "ended", "failed")
 EMPTY: Values = {"estimated": [], **dict.fromkeys(COUNTS, 0), "run_seconds": 0.0, "p50": None, "p95": None}
 section = Section("Tasks", "/tasks", key="t", needs=EXPLAINS)
+pauses.offer(section, "task")
 
 
 @section.page("/tasks", "tasks.html", EXPLAINS)
 async def show(visit: Visit) -> Values:
     """Show the tasks of the newest snapshot, and those that are paused."""
     stops = visit.calls.limits.paused("task:", pauses.MOST)
-    figures, keys = await asyncio.gather(visit.figures(), visit.shared(stops, 2.0))
+    figures, keys = await asyncio.gather(visit.figures(), visit.shared(stops, 5.0))
     paused = pauses.by_name("task", keys)
     known = {each["task"] for each in figures["tasks"]}
     unused = [{**EMPTY, "task": name} for name in sorted(paused.keys() - known)]
     return {"title": "Tasks", "tasks": figures["tasks"] + unused, "paused": paused}
-
-
-@section.action("/tasks/pause", OPERATES)
-async def pause(visit: Visit, form: pauses.Pause) -> Done:
-    """Stop starting jobs of a task."""
-    return await pauses.pause(visit, "task", form)
-
-
-@section.action("/tasks/resume", OPERATES)
-async def resume(visit: Visit, form: pauses.Resume) -> Done:
-    """Let jobs of a task start again."""
-    return await pauses.resume(visit, "task", form)

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.store.call import Row
 from holdfast.web.dashboard import pauses
-from holdfast.web.dashboard.section import Done, Section, Values
+from holdfast.web.dashboard.section import Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.routing import EXPLAINS, OPERATES
+from holdfast.web.routing import EXPLAINS
 
 COUNTS = ("ready", "running", "later", "dead")
 EMPTY: Values = {"estimated": [], **dict.fromkeys(COUNTS, 0)}
 section = Section("Tenants", "/tenants", key="n", needs=EXPLAINS)
+pauses.offer(section, "tenant")
 
 
 @section.page("/tenants", "tenants.html", EXPLAINS)
@@ -40,15 +41,3 @@ def with_shares(tenants: Iterable[Row], weights: Mapping[str, float], paused: It
         each["share"] = each["running"] / running if running else 0.0
         each["fair"] = each["weight"] / whole if each["tenant"] in working and whole else None
     return rows
-
-
-@section.action("/tenants/pause", OPERATES)
-async def pause(visit: Visit, form: pauses.Pause) -> Done:
-    """Stop starting jobs of a tenant."""
-    return await pauses.pause(visit, "tenant", form)
-
-
-@section.action("/tenants/resume", OPERATES)
-async def resume(visit: Visit, form: pauses.Resume) -> Done:
-    """Let jobs of a tenant start again."""
-    return await pauses.resume(visit, "tenant", form)

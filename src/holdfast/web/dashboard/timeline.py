@@ -46,6 +46,8 @@ def _now(job: PublicJob, worker: str | None) -> Iterator[Moment]:
         yield Moment(job.started_at, f"attempt {job.attempts}", "running", at)
     elif job.status == "retrying":
         yield Moment(job.run_at, "next attempt", "retrying", f"{job.attempts + 1} of {job.max_attempts}")
+    elif job.status == "waiting":
+        yield Moment(None, "waiting", "queued", f"for {job.waits_for}" if job.waits_for else "")
     elif job.ended:
         if job.status == "succeeded" and job.started_at and job.finished_at:
             took = (job.finished_at - job.started_at).total_seconds()

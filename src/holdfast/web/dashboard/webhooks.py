@@ -1,4 +1,4 @@
-"""Webhooks: endpoints with their state, and their deliveries; redeliver, enable, disable, rotate the secret."""
+"""Webhooks: endpoints with their state, and their deliveries; redeliver, enable, disable, rotate the secret, remove."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ class ListDeliveries(Paged):
     event_type: Name | None = None
 
 
-class Disable(Form):
+class Why(Form):
+    """Why an endpoint is changed."""
+
     reason: LongText | None = None
 
 
-class Rotate(Form):
+class Rotate(Why):
     """Hours for which deliveries are signed with the old secrets, too."""
 
     hours: Seconds = 24.0
@@ -48,7 +50,8 @@ class Rotate(Form):
 async def show(visit: Visit) -> Values:
     """List the newest endpoints."""
     found = await visit.shared(visit.calls.webhooks.endpoints(visit.view, limit=MOST), 2.0)
-    return {"title": "Webhooks", "endpoints": [(each, state(each)) for each in found], "most": MOST}
+    endpoints = [(each, state(each)) for each in found]
+    return {"title": "Webhooks", "endpoints": endpoints, "most": MOST, "changes": WRITES_HOOKS}
 
 
 @section.page("/webhooks/{endpoint_id}", "endpoint.html", READS_HOOKS)
@@ -102,15 +105,15 @@ async def redeliver(visit: Visit, delivery_id: UUID) -> Done:
 async def enable(visit: Visit, endpoint_id: UUID) -> Done:
     """Enable deliveries to an endpoint, and close its breaker."""
     found = await find(visit, endpoint_id)
-    await visit.run(visit.calls.webhooks.enable(found.id))
+    await visit.run(visit.calls.webhooks.enable(found.id, visit.caller.name))
     return done(visit, found, "Enabled.")
 
 
 @section.action("/webhooks/{endpoint_id}/disable", WRITES_HOOKS)
-async def disable(visit: Visit, endpoint_id: UUID, form: Disable) -> Done:
+async def disable(visit: Visit, endpoint_id: UUID, form: Why) -> Done:
     """Disable deliveries to an endpoint."""
     found = await find(visit, endpoint_id)
-    await visit.run(visit.calls.webhooks.disable(found.id, form.reason))
+    await visit.run(visit.calls.webhooks.disable(found.id, form.reason, by=visit.caller.name))
     return done(visit, found, "Disabled: waiting deliveries fail when they are due.")
 
 
@@ -128,7 +131,7 @@ async def test(visit: Visit, endpoint_id: UUID) -> Done:
 async def rotate(visit: Visit, endpoint_id: UUID, form: Rotate) -> Response:
     """Give an endpoint a new secret, and show it in the response, which no browser keeps."""
     found = await find(visit, endpoint_id)
-    secret, call = visit.hf.webhooks.rotating(found.id, 3600 * form.hours)
+    secret, call = visit.hf.webhooks.rotating(found.id, 3600 * form.hours, by=visit.caller.name, reason=form.reason)
     if not await visit.run(call):
         raise unknown("endpoint", endpoint_id)
     visit.forget()
@@ -139,6 +142,15 @@ async def rotate(visit: Visit, endpoint_id: UUID, form: Rotate) -> Response:
         "back": f"/webhooks/{found.id}",
     }
     return await visit.dashboard.html(visit, "secret.html", values)
+
+
+@section.action("/webhooks/{endpoint_id}/remove", WRITES_HOOKS)
+async def remove(visit: Visit, endpoint_id: UUID, form: Why) -> Done:
+    """Remove an endpoint with its secrets."""
+    found = await find(visit, endpoint_id)
+    await visit.run(visit.calls.webhooks.remove(found.id, visit.caller.name, form.reason))
+    visit.forget()
+    return Done("/webhooks", f"Removed {found.url}: waiting deliveries fail when they are due.")
 
 
 def done(visit: Visit, endpoint: Endpoint, text: str) -> Done:

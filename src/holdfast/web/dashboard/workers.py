@@ -1,16 +1,28 @@
-"""The workers: where they run, what they serve and run now, their heartbeats and leases."""
+"""The workers: where they run, what they serve and run now, their heartbeats and leases; stop one."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
-from holdfast.web.dashboard.section import Section, Values
+from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.routing import EXPLAINS
+from holdfast.web.fields import LongText, Name
+from holdfast.web.problems import unknown
+from holdfast.web.routing import EXPLAINS, OPERATES
 
 SLOW = 2.0  # seconds for which figures are shared
 IDLE: Values = {"jobs": 0, "tasks": [], "oldest": None, "lease": None}
 section = Section("Workers", "/workers", key="w", needs=EXPLAINS)
+
+
+class Stop(Form):
+    """A worker that is to finish its jobs and end, or with `now` to give them back at once."""
+
+    worker: Name
+    now: Literal["yes"] | None = None
+    reason: LongText | None = None
 
 
 @section.page("/workers", "workers.html", EXPLAINS)
@@ -24,12 +36,19 @@ async def show(visit: Visit) -> Values:
     known = {each["id"] for each in workers}
     return {
         "title": "Workers",
-        "workers": [{**IDLE, **jobs.get(each["id"], {}), **each, "state": state(each)} for each in workers],
+        "workers": [{**IDLE, **jobs.get(each["id"], {}), **each} for each in workers],
         "leader": leader["worker"] if leader is not None and leader["late"] <= 0 else None,
         "lost": [each for name, each in jobs.items() if name not in known],
     }
 
 
-def state(worker: Values) -> str:
-    """Return whether a worker is alive, stopping or gone."""
-    return "gone" if not worker["alive"] else "stopping" if worker["stopping"] else "alive"
+@section.action("/workers/stop", OPERATES)
+async def stop(visit: Visit, form: Stop) -> Done:
+    """Ask a worker to stop."""
+    now = form.now is not None
+    call = visit.calls.workers.stop(form.worker, now=now, by=visit.caller.name, reason=form.reason)
+    if (found := await visit.run(call)) is None:
+        raise unknown("worker", form.worker)
+    visit.forget()
+    how = "gives its jobs back and ends" if now else "claims nothing more, finishes its jobs and ends"
+    return Done("/workers", f"Within a few seconds {found} {how}.")

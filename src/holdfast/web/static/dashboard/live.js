@@ -24,15 +24,21 @@ export function live(url) {
     clearTimeout(timer);
     if (!due.size || busy || document.hidden) return;
     const waits = [...due].map((id) => wait(id));
-    const ready = [...due].filter((_, place) => waits[place] <= 0);
+    const ready = [...due].filter((id, place) => waits[place] <= 0 && !held(id));
     if (ready.length) fetchParts(ready);
-    else timer = setTimeout(plan, Math.min(...waits));
+    else timer = setTimeout(plan, Math.max(300, Math.min(...waits)));
   }
 
   function wait(id) {
     const part = document.getElementById(id);
     const every = 1000 * Number(part?.dataset.every ?? LEAST);
     return (updated.get(id) ?? -Infinity) + every - performance.now();
+  }
+
+  // Rows do not move while the viewer points at them or has some selected.
+  function held(id) {
+    const part = document.getElementById(id);
+    return Boolean(part?.dataset.still !== undefined && part.matches(":hover, :focus-within, :has([data-select]:checked)"));
   }
 
   async function fetchParts(ids) {

@@ -1,0 +1,52 @@
+"""/v1/workers: the worker processes, and stopping one; for operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.web.context import RequestContext
+from holdfast.web.fields import Body, Name, Reason
+from holdfast.web.problems import unknown
+from holdfast.web.routing import OPERATES, Routes
+
+routes = Routes("/workers", "workers")
+
+
+class Stop(Body):
+    """How a worker stops."""
+
+    now: bool = False
+    """Give its jobs back at once, as at a second SIGTERM; otherwise it finishes them, as at the first."""
+    reason: Reason | None = None
+    """Kept in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The workers, oldest first."""
+
+    items: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A worker that was asked to stop."""
+
+    id: str
+
+
+@routes.get("", OPERATES)
+async def workers(ctx: RequestContext) -> Workers:
+    """List the workers: where they run, whether each is alive, draining, stopping or gone, and who asked for it."""
+    return Workers(await ctx.run(ctx.calls.workers.list()))
+
+
+@routes.post("/{worker_id}/stop", OPERATES, optional_body=True)
+async def stop(ctx: RequestContext, worker_id: Name, how: Stop) -> Stopping:
+    """Ask one worker to claim nothing more, finish its jobs and end. It looks every two seconds, unless its setting
+    `upkeep` says otherwise."""
+    found = await ctx.run(ctx.calls.workers.stop(worker_id, now=how.now, by=ctx.caller.name, reason=how.reason))
+    if found is None:
+        raise unknown("worker", worker_id)
+    return Stopping(found)
