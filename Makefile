@@ -7,6 +7,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
@@ -18,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: $(INSTALLED) ## See it work: embedded Postgres, two workers, many tenants, a summary
@@ -39,13 +40,25 @@ test-fast: $(INSTALLED) ## Run the quick tests on one server, in about a minute:
 	@$(BIN)/pytest -n 3 --fast $(ARGS)
 
 .PHONY: check
-check: $(INSTALLED) ## Lint, formatting, types, layers, schema and reference drift
+check: $(INSTALLED) ## Lint, formatting, types, layers, drift of schema, reference and diagrams, the documentation's links
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/dump_schema.py --check
 	$(BIN)/python tools/reference.py --check
+
+	$(BIN)/python tools/diagrams.py --check
+	$(MAKE) --no-print-directory docs
+
+.PHONY: docs
+docs: $(INSTALLED) ## Build docs/ into a site, build/docs, strictly: a broken link or a foreign host fails
+	@$(MKDOCS) build --strict --quiet
+	@echo "build/docs/index.html"
+
+.PHONY: docs-serve
+docs-serve: $(INSTALLED) ## Show the site on http://127.0.0.1:8100/, built anew when a page changes
+	@$(MKDOCS) serve --dev-addr 127.0.0.1:8100
 
 .PHONY: format
 format: $(INSTALLED) ## Sort imports, apply safe fixes, format
@@ -55,6 +68,15 @@ format: $(INSTALLED) ## Sort imports, apply safe fixes, format
 .PHONY: reference
 reference: $(INSTALLED) ## Write docs/reference anew from the code
 	$(BIN)/python tools/reference.py
+
+.PHONY: diagrams
+diagrams: $(INSTALLED) ## Draw the diagrams of docs/pictures anew
+	$(BIN)/python tools/diagrams.py
+
+.PHONY: screenshots
+screenshots: $(INSTALLED) ## Take the pictures of docs/pictures anew; needs chromium
+	$(BIN)/python tools/screenshots.py
+	$(BIN)/python tools/terminal.py
 
 .PHONY: schema
 schema: $(INSTALLED) ## Write the schema file anew from the migrations
@@ -73,6 +95,18 @@ lock: python ## Pin requirements/dev.txt; ARGS="--upgrade" for newer versions
 		--no-emit-index-url --no-annotate --custom-compile-command 'make lock' \
 		--all-extras --output-file requirements/dev.txt $(ARGS) pyproject.toml requirements/dev.in && \
 	echo "requirements/dev.txt: $$(grep -c '==' requirements/dev.txt) packages pinned"
+
+.PHONY: sbom
+sbom: $(INSTALLED) ## Write build/sbom.json: what Holdfast and its extras need, as locked, in CycloneDX
+	@$(BIN)/python tools/sbom.py build/sbom.json
+
+.PHONY: release-check
+release-check: $(INSTALLED) ## Build sdist and wheel, check them, and run the README's program from the wheel
+	@tools/release_check.sh $(BIN)/python "$(PYTHON)"
+
+.PHONY: keep-release
+keep-release: $(INSTALLED) ## Keep a tagged release's wheel for the upgrade test: TAG=v0.1.0
+	@tools/keep_release.sh $(BIN)/python "$(TAG)"
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output; .holdfast, with its data, stays
