@@ -47,11 +47,11 @@ async def place(part: int, bookmarks: list[Bookmark], *, ctx: Context = CONTEXT)
                select %s, %s, kept.folder, kept.title, kept.added_at, link.id
                from unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[]) as kept (url, folder, title, added_at)
                join links.canonical_links link on link.url = kept.url on conflict do nothing""",
-            [ctx.tenant, ctx.batch, *columns],
+            [ctx.tenant, ctx.batch_id, *columns],
         )
         await conn.execute(
             "insert into links.import_parts values (%s, %s, %s, %s, %s)",
-            [ctx.batch, part, len(bookmarks), len(wrong), wrong[-1] if wrong else None],
+            [ctx.batch_id, part, len(bookmarks), len(wrong), wrong[-1] if wrong else None],
         )
 
 

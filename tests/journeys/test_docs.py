@@ -6,21 +6,29 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
+import holdfast
 from holdfast import Holdfast, Status
 from holdfast.settings import Settings
 from tests.conftest import wait_until
+from tests.support.commands import named_in, problem
 
+Sql = Callable[..., list[tuple[Any, ...]]]
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
-    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "examples").glob("*/README.md"),
+    ROOT / "bench" / "peers" / "README.md",
 ]
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 
 
 def test_the_readmes_program_runs(hf: Holdfast, dsn: str, tmp_path: Path) -> None:
@@ -41,16 +49,50 @@ def test_the_readmes_program_runs(hf: Holdfast, dsn: str, tmp_path: Path) -> Non
     assert info.result == "sent 'hello' to ada@example.org"
 
 
+def test_the_readmes_reasons_run(dsn: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_DSN", dsn)
+    program, reasons = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    names: dict[str, Any] = {"__name__": "app", **{name: getattr(holdfast, name) for name in holdfast.__all__}}
+    with psycopg.connect(dsn) as names["conn"]:
+        exec(program + reasons, names)  # noqa: S102 - our own page
+    try:
+        jobs = [("mail", "acme", None), ("mail", None, "app.send::global::order-42")]
+        assert sql("select queue, tenant, dedupe_key from jobs order by tenant") == jobs
+        assert list(names["hf"].registry.schedules) == ["morning mail"]
+        sql("create table public.visits (domain text)")
+        names["visit"].enqueue("shop.example", "k-1")
+        assert names["hf"].tick().succeeded == 1
+        assert sql("select domain from public.visits") == [("shop.example",)]
+        assert sql("select key from outbox") == [("visited-shop.example",)]
+    finally:
+        names["hf"].close()
+        sql("drop table if exists public.visits")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
+def test_every_picture_is_shown_and_every_one_shown_exists() -> None:
+    sources = re.compile(r'src(?:set)?="([^"]+)"')
+    shown = {(page.parent / name).resolve() for page in PAGES for name in sources.findall(page.read_text())}
+    assert shown == set((ROOT / "docs" / "pictures").iterdir())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_test_and_source_file_named_exists(page: Path) -> None:
     for name in re.findall(r"`((?:tests|src|tools|docs|bench)/[\w./-]+)`", page.read_text()):
         assert "NNN" in name or (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_command_named_exists_with_its_options(page: Path) -> None:
+    found = {" ".join(words): problem(words) for words in named_in(page.read_text())}
+    # Prose leaves some arguments out.
+    wrong = {words: why for words, why in found.items() if why and "MissingParameter" not in why}
+    assert wrong == {}
 
 
 def test_the_guide_names_every_function_an_operator_or_client_may_call() -> None:
@@ -102,6 +144,7 @@ def test_every_test_that_a_requirement_names_exists() -> None:
     """docs/requirements.md: `file::test, ::another of the same file`, or a note."""
     rows = re.findall(r"^\| 00[0-4] \|.*\|$", (ROOT / "docs/requirements.md").read_text(), re.M)
     assert {row[2:5] for row in rows} == {"000", "001", "002", "003", "004"}
+    rows += re.findall(r"^\| - \|.*\|$", (ROOT / "docs/requirements.md").read_text(), re.M)
     wrong = [row for row in rows if _missing(row.split("|")[-2])]
     assert not wrong, "these name a test that is not there, or none and no note"
 

@@ -1,10 +1,11 @@
-"""The service of docs/guides/fastapi.md, exactly as it is written there: under uvicorn, with a worker beside it."""
+"""The guide docs/guides/fastapi.md and its service, exactly as written: under uvicorn, with a worker beside it."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import wait_until
+from tests.support.pages import Page, free_port, settings
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 ROOT = Path(__file__).parent.parent.parent
@@ -39,9 +41,16 @@ def running(dsn: str, log: Path, *command: str) -> Iterator[subprocess.Popen[byt
 
 
 @pytest.fixture
-def address(dsn: str, sql: Sql, tmp_path: Path) -> Iterator[str]:
-    """The service's URL."""
+def no_tables(sql: Sql) -> Iterator[None]:
+    """A database without the service's own tables, before and after."""
     sql("drop table if exists public.orders, public.stock")
+    yield
+    sql("drop table public.orders, public.stock")
+
+
+@pytest.fixture
+def address(dsn: str, sql: Sql, no_tables: None, tmp_path: Path) -> Iterator[str]:
+    """The service's URL."""
     sql("set search_path = public")
     sql((EXAMPLE / "tables.sql").read_text())
     sql("set search_path = holdfast")
@@ -49,7 +58,6 @@ def address(dsn: str, sql: Sql, tmp_path: Path) -> Iterator[str]:
     with running(dsn, log, sys.executable, "-m", "uvicorn", "app:web", "--port", "0"):
         found = wait_until(lambda: re.search(r"running on (http://127\.0\.0\.1:\d+)", log.read_text()))
         yield found[1]
-    sql("drop table public.orders, public.stock")
 
 
 def ask(url: str, method: str = "GET") -> tuple[int, Any]:
@@ -70,14 +78,18 @@ def test_the_guide_shows_the_example_as_it_is() -> None:
     assert shown and shown[1] == (EXAMPLE / "tables.sql").read_text()
 
 
-def test_an_order_and_its_job_are_accepted_together_and_the_job_runs(address: str, dsn: str, tmp_path: Path) -> None:
-    status, accepted = ask(f"{address}/orders?item=teapot&email=ada@example.org", "POST")
-    assert status == 202
-    job = f"{address}/jobs/{accepted['job']}"
-    assert ask(job) == (200, {"status": "queued", "result": None, "error": None})
-    with running(dsn, tmp_path / "worker.log", sys.executable, "-m", "holdfast.cli", "worker", "app:hf"):
-        wait_until(lambda: ask(job)[1]["status"] == "succeeded")
-    assert ask(job)[1]["result"] == f"order {accepted['order']} confirmed to ada@example.org"
+@pytest.mark.parametrize("way", ["an embedded PostgreSQL", "your own server"])
+def test_the_commands_of_the_guide_run(
+    way: str, dsn: str, no_tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, *ways = (ROOT / "docs/guides/fastapi.md").read_text().split("\n## ")
+    (commands,) = (each for each in ways if each.startswith(f"With {way}\n"))
+    if "$ psql" in commands and shutil.which("psql") is None:
+        pytest.skip("NO PSQL: install PostgreSQL's client")
+    page = tmp_path / "page.md"
+    page.write_text(f"{program}\n## {commands}")
+    settings(dsn, tmp_path, monkeypatch)
+    Page(page, tmp_path, dsn, {"8010": free_port()}).run()
 
 
 def test_an_order_that_fails_leaves_no_job(address: str, sql: Sql) -> None:

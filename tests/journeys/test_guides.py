@@ -18,18 +18,30 @@ import pytest
 
 from holdfast import Event, Holdfast, InvalidPayload, Status
 from holdfast.effects.signature import sign
+from tests.support import pages
 from tests.support.running import ended, until, waiting, working
 
 GUIDES = Path(__file__).parent.parent.parent / "docs/guides"
-PAGES = ("tasks.md", "batches.md", "limits.md", "outbox.md", "webhooks.md", "sinks.md", "observe.md", "actions.md")
-QUEUES = "default,mail,outbox"
+PAGES = (
+    "tasks.md",
+    "batches.md",
+    "steps.md",
+    "limits.md",
+    "outbox.md",
+    "webhooks.md",
+    "sinks.md",
+    "observe.md",
+    "actions.md",
+    "schedules.md",
+)
+QUEUES = "default,mail,outbox,orders"
 Sql = Callable[..., list[tuple[Any, ...]]]
 TABLE = re.search(r"(create table price_points .*?);", (GUIDES / "sinks.md").read_text(), re.S)[1]  # type: ignore[index]
 
 
 def programs(page: str) -> list[tuple[str, str]]:
     """Return the page's programs by name, in their order."""
-    return re.findall(r"<!-- run: ([\w-]+) -->\n```python\n(.*?)```", (GUIDES / page).read_text(), re.S)
+    return pages.programs(GUIDES / page)
 
 
 @dataclass
@@ -256,6 +268,34 @@ async def crawl(guide: Guide) -> None:
     assert (info.status, info.total) == ("succeeded", 15)
 
 
+# -- steps.md
+
+
+@check
+async def order(guide: Guide) -> None:
+    job = guide.order.enqueue("o-1")
+    await until(lambda: guide.sql("select 1 from later where waits_for = 'signal approved:o-1'"))
+    assert guide.hf.signal("approved:o-1", guide.Approval("ann"))
+    assert (await ended(guide.hf, job.id)).result == "o-1 is on its way, 2 labels, approved by ann"
+
+
+@check
+async def approve(guide: Guide) -> None:
+    assert guide.output == "o-42 is on its way, 2 labels, approved by ann\n"
+
+
+@check
+async def exactly_once(guide: Guide) -> None:
+    job = guide.booked.enqueue("o-1")
+    assert (await ended(guide.hf, job.id)).result == 100
+    assert guide.sql("table public.ledger") == [(7, 100)]
+
+
+@check
+async def after(guide: Guide) -> None:
+    assert guide.output.endswith("o-4 is on its way\n")
+
+
 async def over(guide: Guide, batch_id: str) -> Any:
     info = await guide.hf.batches.aget(batch_id)
     return info if info is not None and info.ended else None
@@ -435,6 +475,26 @@ async def spans(guide: Guide) -> None:
     await until(lambda: len(memory.get_finished_spans()) >= 2)
     trace_ids = {each.name: each.context.trace_id for each in memory.get_finished_spans()}
     assert set(trace_ids) == {"enqueue default", "run default"} and len(set(trace_ids.values())) == 1
+
+
+@check
+async def meters(guide: Guide) -> None:
+    (meter,) = guide.hf.registry.meters
+    assert meter.name == "holdfast"
+    assert await asyncio.to_thread(guide.meter_provider.force_flush)
+    guide.meter_provider.shutdown()
+
+
+# -- schedules.md
+
+
+@check
+async def periodic(guide: Guide) -> None:
+    found = await until(guide.hf.schedules.alist)
+    assert [(each.name, each.cron, each.zone, each.payload) for each in found] == [
+        ("acme weekly", "0 9 * * MON", "Europe/Berlin", {"kind": "short", "days": 7}),
+        ("nightly", "0 3 * * *", "UTC", {"kind": "full"}),
+    ]
 
 
 # -- actions.md

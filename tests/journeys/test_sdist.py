@@ -37,9 +37,20 @@ def run(folder: Path, *command: str) -> str:
 
 
 def test_it_has_everything_that_the_checkout_tests_with(unpacked: Path) -> None:
-    assert unpacked.name == f"holdfast-{VERSION}"
+    assert unpacked.name == f"holdfast_jobs-{VERSION}"
     names = {each.name for each in unpacked.iterdir()}
-    assert {"src", "tests", "bench", "tools", "examples", "docs", "requirements", "conftest.py", "Makefile"} <= names
+    assert {
+        "src",
+        "tests",
+        "bench",
+        "tools",
+        "examples",
+        "docs",
+        "deploy",
+        "requirements",
+        "conftest.py",
+        "Makefile",
+    } <= names
     assert (unpacked / "src" / "holdfast" / "sql" / "migrations" / "0001_engine.sql").exists()
     assert (unpacked / "src" / "holdfast" / "py.typed").exists()
 
