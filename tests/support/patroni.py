@@ -28,8 +28,14 @@ SCOPE = "jobs"
 DATABASE = "postgres"
 # Seconds until a primary that is silent loses its lead; how often Patroni looks; how long it bears that etcd is away.
 TIMES = {"ttl": 5, "loop_wait": 1, "retry_timeout": 3}
-# Commits need not outlive a crash of the machine; a test ends processes alone.
-PARAMETERS = {"fsync": "off", "full_page_writes": "off", "wal_level": "replica", "max_connections": 100}
+# Commits need not outlive a crash of the machine; a test ends processes alone. Full pages are written: a standby that
+# was ahead of the new primary needs pg_rewind, which refuses a primary without them.
+PARAMETERS = {
+    "fsync": "off",
+    "wal_level": "replica",
+    "max_connections": 100,
+    "wal_retrieve_retry_interval": "200ms",  # a standby that finds no slot yet asks again; 5 s otherwise
+}
 
 
 def programs() -> Path | None:
@@ -197,6 +203,8 @@ class Cluster:
                 "authentication": {"superuser": own, "replication": {**own, "username": "replicator"}, "rewind": own},
                 "parameters": {"unix_socket_directories": str(self.folder)},
                 "basebackup": [{"checkpoint": "fast"}],
+                "remove_data_directory_on_rewind_failure": True,
+                "remove_data_directory_on_diverged_timelines": True,
             },
         }
 
@@ -234,7 +242,7 @@ class Cluster:
         return {}
 
     def primary(self) -> int:
-        return int(_await(self._leader, "a primary"))
+        return int(self._await(self._leader, "a primary"))
 
     def _leader(self) -> int | None:
         return next((n for n, role in self.members().items() if role == "leader"), None)
@@ -247,8 +255,12 @@ class Cluster:
             found = self.members()
             return len(found) == len(self.nodes) and set(roles) <= set(found.values())
 
+        self._await(whole, "a whole cluster")
+
+    def _await(self, condition: Callable[[], Any], what: str) -> Any:
+        """Wait for something of this cluster; show the ends of its logs if it does not come."""
         try:
-            _await(whole, "a whole cluster")
+            return _await(condition, what)
         except TimeoutError as error:
             logs = "\n".join(f"{each.name}: {each.read_text()[-2000:]}" for each in sorted(self.folder.glob("*.log")))
             raise TimeoutError(f"{error}; members {self.members()}\n{logs}") from None
@@ -261,13 +273,14 @@ class Cluster:
             found = {n: role for other in others for n, role in self.members(other).items() if role == "leader"}
             return next((n for n in found if n != than), None)
 
-        return int(_await(another, "another primary"))
+        return int(self._await(another, "another primary"))
 
     def wait_for_standby(self) -> int:
         """Return the server that has every commit, once there is one."""
-        return int(
-            _await(lambda: next((n for n, x in self.members().items() if x == "sync_standby"), None), "a standby")
-        )
+        return int(self._await(self._standby, "a standby"))
+
+    def _standby(self) -> int | None:
+        return next((n for n, role in self.members().items() if role == "sync_standby"), None)
 
     def switch_over(self, of: int, to: int) -> None:
         """Let Patroni make another server the primary."""
@@ -317,4 +330,4 @@ def cluster(nodes: int = 3, *, synchronous: bool = True, cuttable: bool = False)
     finally:
         made.stop()
         network.remove()
-        os.environ.get("KEEP_PATRONI") or shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
