@@ -12,11 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import PoolTimeout
 
 from holdfast import CONTEXT, Context, DatabaseUnavailable, Holdfast
 from holdfast.settings import Settings
+from holdfast.store.calls import Calls
 from holdfast.store.wire import connect, hosts
 from holdfast.store.wire.opener import Connection, Opener
+from holdfast.store.wire.repeat import Repeats
 from tests.conftest import wait_until
 from tests.support.running import ended, until, working
 
@@ -156,6 +159,14 @@ def test_an_enqueue_that_finds_no_primary_says_so_after_connect_timeout(
         with pytest.raises(DatabaseUnavailable, match=r"is read-only: .* is it a standby"):
             one.enqueue()
         assert 0.3 < time.monotonic() - began < 20
+
+
+def test_a_pool_timeout_after_a_read_only_server_names_the_server(dsn: str) -> None:
+    repeats = Repeats(Opener(Settings(dsn=dsn, connect_timeout=30), "test"))
+    call = Calls("holdfast").jobs.wake("default", 1)
+    repeats.next(call, psycopg.errors.ReadOnlySqlTransaction("cannot execute INSERT in a read-only transaction"))
+    with pytest.raises(DatabaseUnavailable, match="is read-only: .* is it a standby"):
+        repeats.next(call, PoolTimeout("couldn't get a connection after 0.01 sec"))
 
 
 @pytest.mark.parametrize("kind", ["on_loop", "in_thread"])

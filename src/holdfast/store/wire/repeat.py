@@ -33,6 +33,7 @@ class Repeats:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._left = _TRIES
+        self._away: Exception | None = None  # the last sign that there is no primary
         self.patience = hosts.Patience(opener.settings.connect_timeout)
 
     def next(self, call: Call[T], error: Exception) -> tuple[Call[T], float]:
@@ -41,9 +42,13 @@ class Repeats:
         self._left -= 1
         again, waits = isinstance(error, connect.AGAIN), isinstance(error, _WAIT_ERRORS)
         away = not waits and hosts.is_away(error)
+        if away:
+            self._away = error
         pause = self.patience.pause() if away else 0.05 * (_TRIES - self._left)
         if pause is None or waits or not (away or (self._left and (again or isinstance(error, connect.LOST)))):
-            raise explain_failure(error, self._opener) from error
+            # What keeps a connection from being opened in the time that is left is the absence of the primary.
+            cause = self._away if isinstance(error, PoolTimeout) and self._away is not None else error
+            raise explain_failure(cause, self._opener) from error
         return (call if again or call.repeat is None else call.repeat()), pause
 
 
