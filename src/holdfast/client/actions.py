@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.client import restore
 from holdfast.client.operation import Noun, Steps, operation, sleep
-from holdfast.errors import UnknownAction
+from holdfast.errors import HoldfastError, UnknownAction
 from holdfast.model import payload
 from holdfast.model.action import REST, ActionInfo, Kind, Preview, Where, Worked
 from holdfast.model.job import ids as new_ids
 from holdfast.model.job import parse_id
+from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import Call
+from holdfast.store.calls import Calls
 
 LONGEST_REST = 0.5  # seconds between looks at an action
 
@@ -53,11 +56,8 @@ class Actions(Noun):
         """Start an action on the jobs that match, or on up to 10,000 ids: retry, discard, cancel, prioritize, move (to
         a queue) or reschedule (at a time). It leaves alone jobs that were enqueued or died after the start."""
         _check(by=by, reason=reason)
-        calls, id_ = self._calls.actions, new_ids.make()
         listed = None if ids is None else [parse_id(each) for each in ids]
-        yield calls.start(id_, kind, where, listed, _params(priority, queue, run_at), by, reason)
-        yield calls.work(id_)  # a small one is done at once
-        return (yield from self._get(id_))
+        return (yield from start_action(self._calls, kind, where, listed, _params(priority, queue, run_at), by, reason))
 
     start, astart = operation(_start)
 
@@ -122,6 +122,48 @@ class Actions(Noun):
 
     join, ajoin = operation(_join)
     after_restore, aafter_restore = restore.after_restore, restore.aafter_restore
+
+
+def start_action(
+    calls: Calls,
+    kind: Kind,
+    where: Any,
+    ids: Sequence[str] | None,
+    params: Mapping[str, Any],
+    by: str | None,
+    reason: str | None,
+    *,
+    view: View = EVERYTHING,
+    work: bool = True,
+) -> Steps[ActionInfo]:
+    """Start an action and do its first step, which ends a small one. If that step fails, upkeep goes on with it. In a
+    caller's transaction, work is False: each step is committed on its own."""
+    yield calls.actions.start(id_ := new_ids.make(), kind, where, ids, params, by, reason, view)
+    if work:
+        with suppress(HoldfastError):
+            yield calls.actions.work(id_)
+    found: ActionInfo | None = yield calls.actions.get(id_, view)
+    if found is None:
+        raise UnknownAction(id_)
+    return found
+
+
+def change_dead(
+    calls: Calls,
+    kind: Literal["retry", "discard"],
+    ids: Sequence[str],
+    by: str | None,
+    reason: str | None,
+    *,
+    view: View = EVERYTHING,
+) -> Steps[list[str]]:
+    """Retry or discard failed and dead jobs, recorded if `by` or `reason` is given. Return the ids of those changed."""
+    if by is None and reason is None:
+        change = calls.dead.retry if kind == "retry" else calls.dead.discard
+        changed: list[str] = yield change(ids, view)
+        return changed
+    outcomes: dict[str, str] = yield calls.actions.act(kind, ids, by, reason, view)
+    return [each for each, outcome in outcomes.items() if outcome == "changed"]
 
 
 def _params(priority: int | None, queue: str | None, run_at: datetime | None) -> dict[str, Any]:

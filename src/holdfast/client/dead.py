@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Unpack
 
+from holdfast.client.actions import change_dead
 from holdfast.client.errors import Errors
 from holdfast.client.jobs import JobFilter, where
 from holdfast.client.operation import Noun, Steps, operation
@@ -41,8 +42,7 @@ class DeadLetters(Noun):
     ) -> Steps[builtins.list[str]]:
         """Queue failed or dead jobs again with fresh attempts. Return the ids of those that were queued. With `by` or
         `reason` it is recorded (hf.actions.list)."""
-        ids = [parse_id(i) for i in job_ids]
-        return (yield from self._recorded("retry", self._calls.dead.retry(ids), ids, by, reason))
+        return (yield from change_dead(self._calls, "retry", [parse_id(i) for i in job_ids], by, reason))
 
     retry, aretry = operation(_retry)
 
@@ -51,19 +51,9 @@ class DeadLetters(Noun):
     ) -> Steps[builtins.list[str]]:
         """Move failed or dead jobs to the history for good. Return the ids of those that were moved. With `by` or
         `reason` it is recorded."""
-        ids = [parse_id(i) for i in job_ids]
-        return (yield from self._recorded("discard", self._calls.dead.discard(ids), ids, by, reason))
+        return (yield from change_dead(self._calls, "discard", [parse_id(i) for i in job_ids], by, reason))
 
     discard, adiscard = operation(_discard)
-
-    def _recorded(
-        self, kind: str, plain: Call[builtins.list[str]], ids: Sequence[str], by: str | None, reason: str | None
-    ) -> Steps[builtins.list[str]]:
-        if by is None and reason is None:
-            changed: builtins.list[str] = yield plain
-            return changed
-        outcomes: dict[str, str] = yield self._calls.actions.act(kind, ids, by, reason)
-        return [each for each, outcome in outcomes.items() if outcome == "changed"]
 
     def _blocks(self) -> Call[builtins.list[BlockInfo]]:
         """Return what handlers reported as blocked (Dead(block=...)), the latest first."""

@@ -147,9 +147,6 @@ class DeliverySignature(Signature):
         self._only_body = msgspec.json.Decoder(body, dec_hook=codec.dec_hook)
         self.names = codec.field_names(self._body)
 
-    def _find_codecs(self) -> dict[str, codec.Codec]:
-        return {}  # the one parameter is a Delivery, whose payload has a codec of its own
-
     def call(self, job: Job) -> Call:
         """Return the arguments of the handler: the job as a Delivery."""
         held = self._message_of(job.payload)

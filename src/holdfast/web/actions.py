@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -10,15 +9,14 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast.errors import HoldfastError
+from holdfast.client.actions import start_action
 from holdfast.model import payload
 from holdfast.model.action import ActionInfo, Kind, Preview
-from holdfast.model.job import ids as new_ids
 from holdfast.store.select import PAGE_BYTES
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Body, Ids, Moment, Name, Paged, Priority, Queue, Reason, Since, Why, given, text
 from holdfast.web.jobs import Status
-from holdfast.web.problems import Problem, unknown
+from holdfast.web.problems import Problem
 from holdfast.web.routing import OPERATES, WRITES, Routes
 
 routes = Routes("/actions", "actions")
@@ -131,15 +129,11 @@ async def start(ctx: RequestContext, new: NewAction) -> ActionInfo:
 
 
 async def begin(
-    ctx: RequestContext, kind: str, where: Any, ids: list[str] | None, params: dict[str, Any], reason: str | None
+    ctx: RequestContext, kind: Kind, where: Any, ids: list[str] | None, params: dict[str, Any], reason: str | None
 ) -> ActionInfo:
     """Start an action for the caller, and return it after its first step."""
-    calls, id_ = ctx.calls.actions, new_ids.make()
-    await ctx.run(calls.start(id_, kind, where, ids, params, ctx.caller.name, reason, ctx.view))
-    if ctx.conn is None:  # each step is committed, so none can be part of a request's transaction
-        with suppress(HoldfastError):  # it has started; upkeep works it off
-            await ctx.run(calls.work(id_))
-    return await _find(ctx, id_)
+    by, work = ctx.caller.name, ctx.conn is None
+    return await ctx.run_steps(start_action(ctx.calls, kind, where, ids, params, by, reason, view=ctx.view, work=work))
 
 
 @routes.get("", WRITES)
@@ -163,7 +157,7 @@ async def list_actions(ctx: RequestContext, query: ListActions) -> Actions:
 @routes.get("/{action_id}", WRITES)
 async def get(ctx: RequestContext, action_id: UUID) -> ActionInfo:
     """Return an action with its progress. What is not about jobs only with the scope operate."""
-    found = await _find(ctx, str(action_id))
+    found = await find(ctx, str(action_id))
     if ctx.caller.everyone and found.kind not in KINDS:
         OPERATES.check(ctx.caller)
     return found
@@ -175,14 +169,12 @@ async def abort(ctx: RequestContext, action_id: UUID, why: Why) -> ActionInfo:
     id_ = str(action_id)
     await get(ctx, action_id)
     await ctx.run(ctx.calls.actions.abort(id_, ctx.caller.name, why.reason, ctx.view))
-    return await _find(ctx, id_)
+    return await find(ctx, id_)
 
 
-async def _find(ctx: RequestContext, id_: str) -> ActionInfo:
-    found = await ctx.run(ctx.calls.actions.get(id_, ctx.view))
-    if found is None:
-        raise unknown("action", id_)
-    return found
+async def find(ctx: RequestContext, id_: object) -> ActionInfo:
+    """Return an action that the caller may see, or raise a 404."""
+    return await ctx.found(ctx.calls.actions.get(str(id_), ctx.view), "action", id_)
 
 
 def read_filter(ctx: RequestContext, which: ActionFilter) -> dict[str, Any]:

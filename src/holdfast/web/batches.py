@@ -15,7 +15,7 @@ from holdfast.store.select import Page
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import MOST_JOBS, Body, Name, Paged, Why
 from holdfast.web.jobs import Job, enqueue_all, find_task
-from holdfast.web.problems import Problem, unknown
+from holdfast.web.problems import Problem
 from holdfast.web.results import Done
 from holdfast.web.routing import READS, WRITES, Routes
 
@@ -85,10 +85,7 @@ async def list_batches(ctx: RequestContext, query: Paged) -> Batches:
 @routes.get("/{batch_id}", READS)
 async def get(ctx: RequestContext, batch_id: UUID) -> BatchInfo:
     """Return a batch with its counters."""
-    found = await ctx.run(ctx.calls.batches.get(str(batch_id), ctx.view))
-    if found is None:
-        raise unknown("batch", batch_id)
-    return found
+    return await ctx.found(ctx.calls.batches.get(str(batch_id), ctx.view), "batch", batch_id)
 
 
 @routes.post("/{batch_id}/close", WRITES)

@@ -16,7 +16,7 @@ from holdfast.model.view import View
 from holdfast.store.call import Call
 from holdfast.store.calls import Calls
 from holdfast.web.body import receive_body
-from holdfast.web.problems import Problem
+from holdfast.web.problems import Problem, unknown
 from holdfast.web.service import TURN, Service, server_stops, token_key
 
 if TYPE_CHECKING:
@@ -76,17 +76,30 @@ class RequestContext:
             return await self.service.run(call, self.conn)
         return await self.service.run_for(self.caller, call)
 
+    async def found(self, call: Call[T | None], noun: str, id_: object) -> T:
+        """Run a call that looks something up; raise a 404 if there is nothing."""
+        result = await self.run(call)
+        if result is None:
+            raise unknown(noun, id_)
+        return result
+
     async def do(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do an operation of `hf`, in the request's transaction if there is one: ctx.do(hf.jobs.aget, id)."""
         operation: Any = method
         made = operation.__wrapped__(operation.__self__, *args, **kwargs)
-        return await (self.run(made) if isinstance(made, Call) else self._run_steps(made))
+        return await (self.run(made) if isinstance(made, Call) else self.run_steps(made))
 
-    async def _run_steps(self, steps: Generator[Any, Any, T]) -> T:
+    async def run_steps(self, steps: Generator[Any, Any, T]) -> T:
+        """Run the steps of an operation, as do() does. The generator gets the errors."""
         try:
             call = next(steps)
             while True:
-                call = steps.send(await self.run(call))
+                try:
+                    result = await self.run(call)
+                except Exception as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(result)
         except StopIteration as end:
             value: T = end.value
             return value

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+from holdfast.client.actions import change_dead
 from holdfast.model.job import PublicJob
 from holdfast.store.select import DEAD_ONLY, Page
 from holdfast.web.context import RequestContext
@@ -69,9 +70,6 @@ async def discard(ctx: RequestContext, which: WhichDead) -> Moved:
 
 async def _move(ctx: RequestContext, kind: Literal["retry", "discard"], which: WhichDead) -> Moved:
     ids = list(dict.fromkeys(map(str, which.ids)))
-    if which.reason is None:
-        moved = await ctx.run(getattr(ctx.calls.dead, kind)(ids, ctx.view))
-    else:
-        outcomes = await ctx.run(ctx.calls.actions.act(kind, ids, ctx.caller.name, which.reason, ctx.view))
-        moved = [each for each in ids if outcomes[each] == "changed"]
+    by = None if which.reason is None else ctx.caller.name
+    moved = await ctx.run_steps(change_dead(ctx.calls, kind, ids, by, which.reason, view=ctx.view))
     return Moved(moved, sorted(set(ids) - set(moved)))

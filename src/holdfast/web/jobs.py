@@ -262,8 +262,7 @@ async def enqueuer(ctx: RequestContext, job: Job, batch: Any = None) -> tuple[En
     if job.batch is not None:
         if batch is not None:
             raise Problem(422, "jobs created with a batch belong to it; leave out their batch")
-        if (into := await ctx.run(ctx.calls.batches.get(str(job.batch), ctx.view))) is None:
-            raise unknown("batch", job.batch)
+        into = await ctx.found(ctx.calls.batches.get(str(job.batch), ctx.view), "batch", job.batch)
         if into.ended:
             ended = f"batch {job.batch} ({into.name}) has ended and takes no more jobs"
             raise Problem(422, f'{ended}; make it with "open": true to add jobs later')

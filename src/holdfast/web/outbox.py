@@ -15,7 +15,7 @@ from holdfast.web.body import read_value
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Body, Key, Name, Paged
 from holdfast.web.jobs import Made
-from holdfast.web.problems import Problem, unknown
+from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES, Routes
 
 routes = Routes("/outbox", "outbox")
@@ -78,10 +78,7 @@ async def list_messages(ctx: RequestContext, query: ListMessages) -> Messages:
 @routes.get("/{message_id}", READS)
 async def get(ctx: RequestContext, message_id: UUID) -> MessageInfo:
     """Return a message."""
-    found = await ctx.run(ctx.calls.outbox.get(str(message_id), ctx.view, as_json=True))
-    if found is None:
-        raise unknown("message", message_id)
-    return found
+    return await ctx.found(ctx.calls.outbox.get(str(message_id), ctx.view, as_json=True), "message", message_id)
 
 
 @routes.post("/{message_id}/retry", WRITES)

@@ -7,7 +7,6 @@ from typing import Any
 
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Body, Name, Reason
-from holdfast.web.problems import unknown
 from holdfast.web.routing import OPERATES, Routes
 
 routes = Routes("/workers", "workers")
@@ -46,7 +45,6 @@ async def workers(ctx: RequestContext) -> Workers:
 async def stop(ctx: RequestContext, worker_id: Name, how: Stop) -> Stopping:
     """Ask one worker to claim nothing more, finish its jobs and end. It looks every two seconds, unless its setting
     `upkeep` says otherwise."""
-    found = await ctx.run(ctx.calls.workers.stop(worker_id, now=how.now, by=ctx.caller.name, reason=how.reason))
-    if found is None:
-        raise unknown("worker", worker_id)
+    call = ctx.calls.workers.stop(worker_id, now=how.now, by=ctx.caller.name, reason=how.reason)
+    found = await ctx.found(call, "worker", worker_id)
     return Stopping(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -125,7 +124,3 @@ def _host(request: Request) -> str:
     """Return the name that the browser asked for. Another site's name may lead to loopback, too (DNS rebinding)."""
     name = request.headers.get("host", "")
     return name.rpartition(":")[0] if name.rpartition(":")[2].isdigit() else name
-
-
-def scopes_of(caller: Caller) -> Sequence[str]:
-    return sorted(caller.scopes)

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Meta
 
 from holdfast.model.action import Kind, Where
-from holdfast.model.job import ids
+from holdfast.web.actions import begin as begin_action
 from holdfast.web.dashboard.form import Form
 from holdfast.web.dashboard.search import FILTERS, Search, parse_args
 from holdfast.web.dashboard.section import Done, Section, Values
@@ -76,8 +76,6 @@ async def change_selected(visit: Visit, form: Selected) -> Done:
 
 async def start(visit: Visit, kind: Kind, where: Where, reason: str | None) -> Done:
     """Start to change all jobs that match, and lead to the progress. A small change is done at once."""
-    id_, calls = ids.make(), visit.calls.actions
-    await visit.run(calls.start(id_, kind, where, None, {}, visit.caller.name, reason, visit.view))
-    await visit.run(calls.work(id_))
+    started = await begin_action(visit, kind, where, None, {}, reason)
     visit.forget()
-    return Done(f"/audit/{id_}", "Started.")
+    return Done(f"/audit/{started.id}", "Started.")

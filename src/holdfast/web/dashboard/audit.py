@@ -7,12 +7,13 @@ from typing import Any, Literal
 from uuid import UUID
 
 from holdfast.model.action import ActionInfo
+from holdfast.web.actions import find
 from holdfast.web.dashboard import paging
 from holdfast.web.dashboard.form import Form
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import Key, LongText, Name, Paged
-from holdfast.web.problems import Problem, unknown
+from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES
 
 section = Section("Audit", "/audit", key="a", needs=READS)
@@ -67,14 +68,6 @@ async def abort(visit: Visit, action_id: UUID, form: Abort) -> Done:
         raise Problem(409, f"action {found.id} does not run; it is {found.state}")
     visit.forget()
     return Done(f"/audit/{found.id}", "Aborted: what it has changed stays changed.")
-
-
-async def find(visit: Visit, action_id: UUID) -> ActionInfo:
-    """Return an entry that the viewer may see, or raise a 404."""
-    found = await visit.run(visit.calls.actions.get(str(action_id), visit.view))
-    if found is None:
-        raise unknown("action", action_id)
-    return found
 
 
 def changes(action: ActionInfo) -> Sequence[Change]:

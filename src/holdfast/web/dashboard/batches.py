@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.model.job import BatchInfo
-from holdfast.model.job import ids as new_ids
 from holdfast.store.select import Page
+from holdfast.web.actions import begin
+from holdfast.web.batches import get
 from holdfast.web.dashboard import paging
 from holdfast.web.dashboard.form import Form
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import LongText, Paged
-from holdfast.web.problems import Problem, unknown
+from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES
 
 section = Section("Batches", "/batches", key="b", needs=READS)
@@ -41,29 +41,19 @@ async def show(visit: Visit, query: Paged) -> Values:
 @section.page("/batches/{batch_id}", "batch.html", READS)
 async def show_batch(visit: Visit, batch_id: UUID) -> Values:
     """Show one batch."""
-    found = await find(visit, batch_id)
+    found = await get(visit, batch_id)
     return {"title": f"Batch {found.name[:60]}", "batch": found}
 
 
 @section.action("/batches/{batch_id}/cancel", WRITES)
 async def cancel(visit: Visit, batch_id: UUID, form: Cancel) -> Done:
     """Close a batch, and cancel its jobs by an action, which is recorded and goes on without the browser."""
-    found = await find(visit, batch_id)
+    found = await get(visit, batch_id)
     if found.ended:
         raise Problem(409, f"batch {found.id} ({found.name[:60]}) has ended: {found.status}")
-    calls, id_, by = visit.calls, new_ids.make(), visit.caller.name
-    await visit.run(calls.actions.start(id_, "cancel", {"batch": found.id}, None, {}, by, form.reason, visit.view))
-    await visit.run(calls.actions.work(id_))
+    await begin(visit, "cancel", {"batch": found.id}, None, {}, form.reason)
     for _ in range(STEPS):  # the first closes it; the one that finds no job ends it
-        if not await visit.run(calls.batches.cancel(found.id)):
+        if not await visit.run(visit.calls.batches.cancel(found.id)):
             break
     visit.forget()
     return Done(f"/batches/{found.id}", "Canceled: waiting jobs do not start, running ones are asked to stop.")
-
-
-async def find(visit: Visit, batch_id: UUID) -> BatchInfo:
-    """Return a batch of the viewer, or raise a 404."""
-    found = await visit.run(visit.calls.batches.get(str(batch_id), visit.view))
-    if found is None:
-        raise unknown("batch", batch_id)
-    return found

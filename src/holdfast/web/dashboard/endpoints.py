@@ -15,11 +15,12 @@ from holdfast.model.webhook import Endpoint
 from holdfast.web.dashboard.form import Form
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.dashboard.webhooks import done, find
+from holdfast.web.dashboard.webhooks import done
 from holdfast.web.fields import LongText, Name
 from holdfast.web.problems import Problem
 from holdfast.web.routing import WRITES_HOOKS
 from holdfast.web.webhooks import check_dev
+from holdfast.web.webhooks import get as find_endpoint
 
 section = Section()
 Typed = Annotated[str, Meta(max_length=20_000)]
@@ -66,7 +67,7 @@ async def show_add(visit: Visit) -> Values:
 @section.page("/webhooks/{endpoint_id}/change", "endpoint_form.html", WRITES_HOOKS)
 async def show_change(visit: Visit, endpoint_id: UUID) -> Values:
     """Show the form of an endpoint, with its values."""
-    found = await find(visit, endpoint_id)
+    found = await find_endpoint(visit, endpoint_id)
     form = Change(
         url=found.url,
         events=", ".join(found.events or []),
@@ -97,7 +98,7 @@ async def add(visit: Visit, form: NewEndpoint) -> Response:
 @section.action("/webhooks/{endpoint_id}/change", WRITES_HOOKS)
 async def change(visit: Visit, endpoint_id: UUID, form: Change) -> Done | Response:
     """Change what differs from the endpoint's values."""
-    found = await find(visit, endpoint_id)
+    found = await find_endpoint(visit, endpoint_id)
     try:
         values = {name: value for name, value in typed(form).items() if value != getattr(found, name)}
         if not values:

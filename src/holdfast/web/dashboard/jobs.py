@@ -25,8 +25,9 @@ from holdfast.web.dashboard.timeline import timeline
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import LongText
 from holdfast.web.jobs import job_filter
-from holdfast.web.problems import Problem, unknown
+from holdfast.web.problems import Problem
 from holdfast.web.routing import OPERATES, READS, WRITES
+from holdfast.web.waiting import look
 
 section = Section("Jobs", "/jobs", key="j", needs=READS)
 STATUSES = ("queued", "running", "retrying", "waiting", "succeeded", "failed", "dead", "canceled")
@@ -86,7 +87,7 @@ async def show(visit: Visit, query: Search) -> Values:
 @section.page("/jobs/{job_id}", "job.html", READS)
 async def show_job(visit: Visit, job_id: UUID) -> Values:
     """Show one job."""
-    job, id_, errors = await find(visit, job_id), str(job_id), visit.calls.errors
+    job, id_, errors = await look(visit, job_id), str(job_id), visit.calls.errors
     attempts = await visit.run(errors.of_job(id_))
     steps = await visit.run(visit.calls.steps.list(id_, visit.view))
     relatives = await visit.run(visit.calls.steps.relatives(id_, visit.view))
@@ -161,14 +162,6 @@ def progress(reported: Any) -> dict[str, Any] | None:
     return {"done": done, "total": total, "words": words, "at": given.get("updated_at")}
 
 
-async def find(visit: Visit, job_id: UUID) -> PublicJob:
-    """Return a job that the viewer may see, or raise a 404."""
-    found = await visit.service.look(visit.caller, str(job_id))
-    if found is None:
-        raise unknown("job", job_id)
-    return found
-
-
 @section.action("/jobs/{job_id}/cancel", WRITES)
 async def cancel(visit: Visit, job_id: UUID, form: Reason) -> Done:
     """Cancel a job: at once if it waits, by asking it to stop if it runs."""
@@ -203,7 +196,7 @@ async def resume(visit: Visit, job_id: UUID, form: Resume) -> Done:
 
 async def act(visit: Visit, kind: str, job_id: UUID, form: Reason, **params: Any) -> Done:
     """Change one job and record who did it."""
-    await find(visit, job_id)
+    await look(visit, job_id)
     id_ = str(job_id)
     outcomes = await visit.run(
         visit.calls.actions.act(kind, [id_], visit.caller.name, form.reason, visit.view, **params)

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.model.outbox import MessageInfo
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.select import Page
 from holdfast.web.dashboard import paging
@@ -15,8 +14,8 @@ from holdfast.web.dashboard.form import Form
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import LongText
-from holdfast.web.outbox import ListMessages
-from holdfast.web.problems import Problem, unknown
+from holdfast.web.outbox import ListMessages, get
+from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES
 
 section = Section("Outbox", "/outbox", key="x", needs=READS)
@@ -53,14 +52,14 @@ async def show(visit: Visit, query: ListMessages) -> Values:
 @section.page("/outbox/{message_id}", "message.html", READS)
 async def show_message(visit: Visit, message_id: UUID) -> Values:
     """Show one message."""
-    found = await find(visit, message_id)
+    found = await get(visit, message_id)
     return {"title": f"Message {found.key[:60]}", "message": found, "dead": DEAD}
 
 
 @section.action("/outbox/{message_id}/retry", WRITES)
 async def retry(visit: Visit, message_id: UUID, form: Retry) -> Done:
     """Deliver a failed or dead message again, with fresh attempts."""
-    found = await find(visit, message_id)
+    found = await get(visit, message_id)
     call = visit.calls.actions.act("retry", [found.id], visit.caller.name, form.reason, visit.view)
     if "changed" not in (await visit.run(call)).values():
         raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
@@ -72,11 +71,3 @@ def summary(error: Any) -> str:
     """Return an error, which is JSON, as its type and message."""
     found = msgspec.json.decode(error)
     return f"{found.get('type', '')}: {found.get('message', '')}" if isinstance(found, dict) else str(found)
-
-
-async def find(visit: Visit, message_id: UUID) -> MessageInfo:
-    """Return a message of the viewer, or raise a 404."""
-    found = await visit.run(visit.calls.outbox.get(str(message_id), visit.view, as_json=True))
-    if found is None:
-        raise unknown("message", message_id)
-    return found

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from holdfast.model.webhook import DeliveryInfo, Endpoint
+from holdfast.model.webhook import Endpoint
 from holdfast.store.select import PAGE_BYTES, Page
 from holdfast.store.webhooks import Deliveries
 from holdfast.web.dashboard import paging
@@ -17,6 +17,8 @@ from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import LongText, Name, Paged, Seconds
 from holdfast.web.problems import Problem, unknown
 from holdfast.web.routing import READS_HOOKS, WRITES_HOOKS
+from holdfast.web.webhooks import delivery as find_delivery
+from holdfast.web.webhooks import get as find_endpoint
 
 section = Section("Webhooks", "/webhooks", key="h", needs=READS_HOOKS)
 MOST = 500  # endpoints in the list
@@ -57,7 +59,7 @@ async def show(visit: Visit) -> Values:
 @section.page("/webhooks/{endpoint_id}", "endpoint.html", READS_HOOKS)
 async def show_endpoint(visit: Visit, endpoint_id: UUID, query: ListDeliveries) -> Values:
     """Show an endpoint and its deliveries, newest first."""
-    found = await find(visit, endpoint_id)
+    found = await find_endpoint(visit, endpoint_id)
     which = Deliveries(endpoint=found.id, status=query.status, event_type=query.event_type)
     page = Page(limit=query.limit, before=await visit.before(query.cursor), size=PAGE_BYTES)
     part = await visit.run(visit.calls.webhooks.deliveries(which, page, visit.view))
@@ -104,7 +106,7 @@ async def redeliver(visit: Visit, delivery_id: UUID) -> Done:
 @section.action("/webhooks/{endpoint_id}/enable", WRITES_HOOKS)
 async def enable(visit: Visit, endpoint_id: UUID) -> Done:
     """Enable deliveries to an endpoint, and close its breaker."""
-    found = await find(visit, endpoint_id)
+    found = await find_endpoint(visit, endpoint_id)
     await visit.run(visit.calls.webhooks.enable(found.id, visit.caller.name))
     return done(visit, found, "Enabled.")
 
@@ -112,7 +114,7 @@ async def enable(visit: Visit, endpoint_id: UUID) -> Done:
 @section.action("/webhooks/{endpoint_id}/disable", WRITES_HOOKS)
 async def disable(visit: Visit, endpoint_id: UUID, form: Why) -> Done:
     """Disable deliveries to an endpoint."""
-    found = await find(visit, endpoint_id)
+    found = await find_endpoint(visit, endpoint_id)
     await visit.run(visit.calls.webhooks.disable(found.id, form.reason, by=visit.caller.name))
     return done(visit, found, "Disabled: waiting deliveries fail when they are due.")
 
@@ -120,7 +122,7 @@ async def disable(visit: Visit, endpoint_id: UUID, form: Why) -> Done:
 @section.action("/webhooks/{endpoint_id}/test", WRITES_HOOKS)
 async def test(visit: Visit, endpoint_id: UUID) -> Done:
     """Send an event of type holdfast.test to an endpoint."""
-    found = await find(visit, endpoint_id)
+    found = await find_endpoint(visit, endpoint_id)
     delivery = await visit.run(visit.hf.webhooks.testing(found.id))
     if delivery is None:
         raise unknown("endpoint", endpoint_id)
@@ -130,7 +132,7 @@ async def test(visit: Visit, endpoint_id: UUID) -> Done:
 @section.action("/webhooks/{endpoint_id}/rotate", WRITES_HOOKS)
 async def rotate(visit: Visit, endpoint_id: UUID, form: Rotate) -> Response:
     """Give an endpoint a new secret, and show it in the response, which no browser keeps."""
-    found = await find(visit, endpoint_id)
+    found = await find_endpoint(visit, endpoint_id)
     secret, call = visit.hf.webhooks.rotating(found.id, 3600 * form.hours, by=visit.caller.name, reason=form.reason)
     if not await visit.run(call):
         raise unknown("endpoint", endpoint_id)
@@ -147,7 +149,7 @@ async def rotate(visit: Visit, endpoint_id: UUID, form: Rotate) -> Response:
 @section.action("/webhooks/{endpoint_id}/remove", WRITES_HOOKS)
 async def remove(visit: Visit, endpoint_id: UUID, form: Why) -> Done:
     """Remove an endpoint with its secrets."""
-    found = await find(visit, endpoint_id)
+    found = await find_endpoint(visit, endpoint_id)
     await visit.run(visit.calls.webhooks.remove(found.id, visit.caller.name, form.reason))
     visit.forget()
     return Done("/webhooks", f"Removed {found.url}: waiting deliveries fail when they are due.")
@@ -156,20 +158,3 @@ async def remove(visit: Visit, endpoint_id: UUID, form: Why) -> Done:
 def done(visit: Visit, endpoint: Endpoint, text: str) -> Done:
     visit.forget()
     return Done(f"/webhooks/{endpoint.id}", text)
-
-
-async def find(visit: Visit, endpoint_id: UUID) -> Endpoint:
-    """Return an endpoint of the viewer, or raise a 404."""
-    found = await visit.run(visit.calls.webhooks.endpoints(visit.view, id_=str(endpoint_id)))
-    if not found:
-        raise unknown("endpoint", endpoint_id)
-    return found[0]
-
-
-async def find_delivery(visit: Visit, delivery_id: UUID) -> DeliveryInfo:
-    """Return a delivery of the viewer, or raise a 404."""
-    page = Page(limit=1)
-    found = await visit.run(visit.calls.webhooks.deliveries(Deliveries(id=str(delivery_id)), page, visit.view))
-    if not found.rows:
-        raise unknown("delivery", delivery_id)
-    return found.rows[0]

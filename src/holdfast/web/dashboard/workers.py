@@ -9,7 +9,6 @@ from holdfast.web.dashboard.form import Form
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import LongText, Name
-from holdfast.web.problems import unknown
 from holdfast.web.routing import EXPLAINS, OPERATES
 
 SLOW = 2.0  # seconds for which figures are shared
@@ -47,8 +46,7 @@ async def stop(visit: Visit, form: Stop) -> Done:
     """Ask a worker to stop."""
     now = form.now is not None
     call = visit.calls.workers.stop(form.worker, now=now, by=visit.caller.name, reason=form.reason)
-    if (found := await visit.run(call)) is None:
-        raise unknown("worker", form.worker)
+    found = await visit.found(call, "worker", form.worker)
     visit.forget()
     how = "gives its jobs back and ends" if now else "claims nothing more, finishes its jobs and ends"
     return Done("/workers", f"Within a few seconds {found} {how}.")
