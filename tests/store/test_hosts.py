@@ -165,7 +165,7 @@ def test_a_pool_timeout_after_a_read_only_server_names_the_server(dsn: str) -> N
     repeats = Repeats(Opener(Settings(dsn=dsn, connect_timeout=30), "test"))
     call = Calls("holdfast").jobs.wake("default", 1)
     repeats.next(call, psycopg.errors.ReadOnlySqlTransaction("cannot execute INSERT in a read-only transaction"))
-    with pytest.raises(DatabaseUnavailable, match="is read-only: .* is it a standby"):
+    with pytest.raises(DatabaseUnavailable, match=r"is read-only: .* is it a standby"):
         repeats.next(call, PoolTimeout("couldn't get a connection after 0.01 sec"))
 
 

@@ -14,7 +14,7 @@ from holdfast.model import payload
 from holdfast.model.action import ActionInfo, Kind, Preview
 from holdfast.store.select import PAGE_BYTES
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Body, Ids, Moment, Name, Paged, Priority, Queue, Reason, Since, Why, given, text
+from holdfast.web.fields import Body, Ids, Moment, Name, Paged, Priority, Queue, ReasonBody, Since, given, text
 from holdfast.web.jobs import Status
 from holdfast.web.problems import Problem
 from holdfast.web.routing import OPERATES, WRITES, Routes
@@ -71,15 +71,13 @@ class NewPreview(Body):
         _check_options(self.kind, self.options)
 
 
-class NewAction(Body):
+class NewAction(ReasonBody, kw_only=True):
     """An action on the jobs that match a filter, or on a list of jobs."""
 
     kind: Kind
     filter: ActionFilter | None = None
     ids: Ids | None = None
     options: ActionOptions = msgspec.field(default_factory=ActionOptions)
-    reason: Reason | None = None
-    """Kept in the log."""
 
     def __post_init__(self) -> None:
         if (self.filter is None) == (self.ids is None):
@@ -89,7 +87,7 @@ class NewAction(Body):
 
 class ListActions(Paged):
     kind: Name | None = None
-    """Such as retry, cancel, edit, pause, set_limit, create_token."""
+    """Such as retry, cancel, edit, pause, limits.set, tokens.create."""
     target: Name | None = None
     """The job, key, schedule or token that was changed."""
     by: Name | None = None
@@ -164,7 +162,7 @@ async def get(ctx: RequestContext, action_id: UUID) -> ActionInfo:
 
 
 @routes.post("/{action_id}/abort", WRITES, optional_body=True)
-async def abort(ctx: RequestContext, action_id: UUID, why: Why) -> ActionInfo:
+async def abort(ctx: RequestContext, action_id: UUID, why: ReasonBody) -> ActionInfo:
     """Stop an action: what it has changed stays changed. One that has ended stays as it is."""
     id_ = str(action_id)
     await get(ctx, action_id)

@@ -13,7 +13,7 @@ from holdfast.client.task import Enqueuer
 from holdfast.model.job import BatchInfo
 from holdfast.store.select import Page
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import MOST_JOBS, Body, Name, Paged, Why
+from holdfast.web.fields import MOST_JOBS, Body, Name, Paged, ReasonBody
 from holdfast.web.jobs import Job, enqueue_all, find_task
 from holdfast.web.problems import Problem
 from holdfast.web.results import Done
@@ -97,7 +97,7 @@ async def close(ctx: RequestContext, batch_id: UUID) -> BatchInfo:
 
 
 @routes.post("/{batch_id}/cancel", WRITES, keyed=False, optional_body=True)
-async def cancel(ctx: RequestContext, batch_id: UUID, why: Why) -> Done:
+async def cancel(ctx: RequestContext, batch_id: UUID, why: ReasonBody) -> Done:
     """Cancel waiting jobs and ask running ones to stop, in small committed steps. Repeating it changes nothing."""
     await get(ctx, batch_id)
     return Done(await ctx.hf.batches.acancel(str(batch_id), by=ctx.caller.name, reason=why.reason))

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-from uuid import UUID
 
 from holdfast.client.actions import change_dead
 from holdfast.model.job import PublicJob
 from holdfast.store.select import DEAD_ONLY, Page
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Body, DeadStatus, Ids, Name, Paged, Reason
-from holdfast.web.jobs import Jobs, job_filter
+from holdfast.web.fields import Body, DeadStatus, Ids, Reason
+from holdfast.web.jobs import Jobs, PlacedJobs, job_filter
 from holdfast.web.routing import READS, WRITES, Routes
 
 routes = Routes("/dead", "dead")
 
 
-class ListDead(Paged):
+class ListDead(PlacedJobs):
     status: DeadStatus | None = None
-    task: Name | None = None
-    queue: Name | None = None
-    tenant: Name | None = None
-    batch: UUID | None = None
-    error: Name | None = None
-    """Type or code of the last error."""
-    error_group: Name | None = None
-    """Fingerprint of the last error."""
 
 
 class WhichDead(Body):

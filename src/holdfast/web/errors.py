@@ -13,7 +13,7 @@ from holdfast.model.failure import AttemptLog, ErrorGroup, FailedAttempt
 from holdfast.web import jobs
 from holdfast.web.actions import begin
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Name, PageSize, Query, Why
+from holdfast.web.fields import Name, PageSize, Query, ReasonBody
 from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES, Routes
 from holdfast.web.waiting import look
@@ -83,14 +83,14 @@ async def log(ctx: RequestContext, job_id: UUID) -> Logs:
 
 
 @routes.post("/{fingerprint}/retry", WRITES, status=201, optional_body=True)
-async def retry(ctx: RequestContext, fingerprint: Fingerprint, why: Why) -> ActionInfo:
+async def retry(ctx: RequestContext, fingerprint: Fingerprint, why: ReasonBody) -> ActionInfo:
     """Start an action that retries the dead jobs of a group."""
     group = await get(ctx, fingerprint)
     return await begin(ctx, "retry", {"error_group": group.fingerprint}, None, {}, why.reason)
 
 
 @routes.post("/{fingerprint}/discard", WRITES, status=201, optional_body=True)
-async def discard(ctx: RequestContext, fingerprint: Fingerprint, why: Why) -> ActionInfo:
+async def discard(ctx: RequestContext, fingerprint: Fingerprint, why: ReasonBody) -> ActionInfo:
     """Start an action that discards the dead jobs of a group."""
     group = await get(ctx, fingerprint)
     return await begin(ctx, "discard", {"error_group": group.fingerprint}, None, {}, why.reason)

@@ -21,7 +21,7 @@ BODIES: Mapping[str, Any] = {  # by the name of the body's type
     "WhichDead": {"ids": [ID]} | REASON,
     "NewPreview": {"kind": "retry", "filter": FILTER},
     "NewAction": {"kind": "retry", "filter": FILTER} | REASON,
-    "Why": REASON,
+    "ReasonBody": REASON,
     "NewSignal": {"name": "approved:42", "value": {"by": "ann"}},
     "Rerun": {"from_step": "charge"} | REASON,
     "NewMessage": {"channel": "email", "payload": {"to": "ada@example.org"}, "key": "order-42"},

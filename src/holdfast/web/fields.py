@@ -76,7 +76,7 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a request. Unknown fields are rejected."""
 
 
-class Why(Body):
+class ReasonBody(Body, kw_only=True):
     """Reason of a change."""
 
     reason: Reason | None = None
@@ -85,6 +85,13 @@ class Why(Body):
 
 class Query(Struct, kw_only=True, forbid_unknown_fields=True):
     """The query parameters of a request. Unknown ones are rejected: a misspelled filter would match everything."""
+
+
+class ReasonQuery(Query, kw_only=True):
+    """Reason of a change that has no body."""
+
+    reason: Reason | None = None
+    """Kept in the log."""
 
 
 class Paged(Query, kw_only=True):

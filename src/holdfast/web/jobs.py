@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -38,12 +38,11 @@ from holdfast.web.fields import (
     Priority,
     Query,
     Queue,
-    Reason,
+    ReasonBody,
     Seconds,
     Since,
     text,
 )
-from holdfast.web.fields import Why as Grounds
 from holdfast.web.problems import Problem, of, unknown
 from holdfast.web.routing import EXPLAINS, READS, WRITES, Routes
 from holdfast.web.waiting import ended, look, stream, tag
@@ -124,8 +123,9 @@ class JobIds(Body):
     ids: Ids
 
 
-class WhichJobs(Paged):
-    status: Status | None = None
+class PlacedJobs(Paged):
+    """Conditions that lists of jobs share."""
+
     task: Name | None = None
     queue: Name | None = None
     tenant: Name | None = None
@@ -134,6 +134,10 @@ class WhichJobs(Paged):
     """Type or code of the last error."""
     error_group: Name | None = None
     """Fingerprint of the last error."""
+
+
+class WhichJobs(PlacedJobs):
+    status: Status | None = None
     since: Since | None = None
     """Created since: a time with its zone, or 90m, 24h, 30d."""
     until: Moment | None = None
@@ -145,12 +149,10 @@ class ListJobs(WhichJobs):
     """Arguments that the job must have, as JSON: {"order": 42}."""
 
 
-class Edit(Body):
+class Edit(ReasonBody, kw_only=True):
     """Arguments to change; the others stay."""
 
     args: Annotated[dict[str, Any], Meta(min_length=1)]
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
 class Wait(Query):
@@ -325,8 +327,8 @@ def _wanted_args(ctx: RequestContext, given: str) -> dict[str, Any]:
 
 def job_filter(given: Any) -> Filter:
     """Return the filter of a request that has these fields."""
-    names = ("status", "task", "queue", "tenant", "error", "error_group", "since", "until")
-    return Filter(**{name: getattr(given, name, None) for name in names}, batch=text(given.batch))
+    found = {each.name: getattr(given, each.name, None) for each in fields(Filter)}
+    return Filter(**found | {"batch": text(given.batch)})
 
 
 @routes.post("/cancel", WRITES)
@@ -444,13 +446,11 @@ async def steps(ctx: RequestContext, job_id: UUID) -> JobSteps:
     return JobSteps(steps, await ctx.run(calls.relatives(str(job_id), ctx.view)))
 
 
-class Rerun(Body):
+class Rerun(ReasonBody, kw_only=True):
     """From where a job that has ended is run again."""
 
     from_step: Name | None = None
     """This step and all that began after it run anew; earlier results stay."""
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
 @routes.post("/{job_id}/rerun", WRITES, optional_body=True)
@@ -472,7 +472,7 @@ class Compensated:
 
 
 @routes.post("/{job_id}/compensate", WRITES, optional_body=True)
-async def compensate(ctx: RequestContext, job_id: UUID, why: Grounds) -> Compensated:
+async def compensate(ctx: RequestContext, job_id: UUID, why: ReasonBody) -> Compensated:
     """Undo the finished steps of a job that has ended, the last first, in jobs of their own."""
     await look(ctx, job_id)
     undone = await ctx.hf.jobs.acompensate(str(job_id), by=ctx.caller.name, reason=why.reason)

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.model.limit import BreakerEvent, LimitInfo
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Amount, Body, Key, PageSize, Prefix, Query, Reason, Seconds, Whole, given
+from holdfast.web.fields import Amount, Key, PageSize, Prefix, Query, ReasonBody, ReasonQuery, Seconds, Whole, given
 from holdfast.web.results import ChangeResult, Done, changed
 from holdfast.web.routing import OPERATES, Routes
 
@@ -29,27 +29,25 @@ class OneOf(Query):
     """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
 
 
-class WhichKey(OneOf):
-    reason: Reason | None = None
-    """Kept in the log."""
+class WhichKey(ReasonQuery, kw_only=True):
+    key: Key
+    """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
 
 
-class OneKey(Body):
+class OneKey(ReasonBody, kw_only=True):
     """A limit's key, or queue:NAME, task:NAME, tenant:NAME."""
 
     key: Key
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
-class NewPause(OneKey):
+class NewPause(OneKey, kw_only=True):
     """A key under which no more jobs start, for some seconds or until it is resumed."""
 
     seconds: Seconds | None = None
     """Length of the pause; without it, until resumed."""
 
 
-class LimitChange(OneKey):
+class LimitChange(OneKey, kw_only=True):
     """Overrides of a key's limits, or with a template of all its keys. null restores the value of the code."""
 
     concurrency: Whole | UnsetType | None = UNSET

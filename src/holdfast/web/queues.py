@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Body, Query, Queue, Reason, Seconds, Why
+from holdfast.web.fields import Body, Query, Queue, Reason, ReasonBody, Seconds
 from holdfast.web.figures import TWO_DAYS, QueueFigures
 from holdfast.web.limits import pause_key
 from holdfast.web.results import ChangeResult, Done, changed
@@ -94,6 +94,6 @@ async def pause_queue(ctx: RequestContext, queue: Queue, why: QueuePause) -> Cha
 
 
 @routes.post("/{queue}/resume", OPERATES, optional_body=True)
-async def resume_queue(ctx: RequestContext, queue: Queue, why: Why) -> Done:
+async def resume_queue(ctx: RequestContext, queue: Queue, why: ReasonBody) -> Done:
     """Resume a paused queue."""
     return await changed(ctx, ctx.calls.limits.resume(f"queue:{queue}", ctx.caller.name, why.reason))

@@ -21,11 +21,10 @@ from holdfast.web.fields import (
     Moment,
     Name,
     Paged,
-    Query,
-    Reason,
+    ReasonBody,
+    ReasonQuery,
     Seconds,
     Since,
-    Why,
     given,
     text,
 )
@@ -41,7 +40,7 @@ EventTypes = Annotated[list[Name], Meta(max_length=200)]
 Timeout = Annotated[float, Meta(gt=0, le=300)]
 
 
-class NewEndpoint(Body):
+class NewEndpoint(ReasonBody, kw_only=True):
     """A webhook endpoint of a tenant."""
 
     url: LongText
@@ -57,11 +56,9 @@ class NewEndpoint(Body):
     """Allow http and private addresses; needs a token for all tenants."""
     description: LongText | None = None
     """For people."""
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
-class EndpointChange(Body):
+class EndpointChange(ReasonBody, kw_only=True):
     """Fields to change; fields that are left out stay as they are."""
 
     url: LongText | UnsetType = UNSET
@@ -70,8 +67,6 @@ class EndpointChange(Body):
     timeout: Timeout | UnsetType = UNSET
     dev: bool | UnsetType = UNSET
     description: LongText | UnsetType | None = UNSET
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
 class WhyDisabled(Body):
@@ -80,17 +75,14 @@ class WhyDisabled(Body):
     reason: LongText | None = None
 
 
-class Rotation(Body):
+class Rotation(ReasonBody, kw_only=True):
     """Seconds for which the previous secrets stay valid."""
 
     keep_old_for: Seconds = 86_400
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
-class Removal(Query):
-    reason: Reason | None = None
-    """Kept in the log."""
+class Removal(ReasonQuery, kw_only=True):
+    """Reason of a removal."""
 
 
 class NewEvent(Body):
@@ -194,7 +186,7 @@ async def rotate(ctx: RequestContext, endpoint_id: UUID, how: Rotation) -> Secre
 
 
 @routes.post("/endpoints/{endpoint_id}/enable", WRITES_HOOKS, optional_body=True)
-async def enable(ctx: RequestContext, endpoint_id: UUID, why: Why) -> Done:
+async def enable(ctx: RequestContext, endpoint_id: UUID, why: ReasonBody) -> Done:
     """Enable deliveries to an endpoint, and close its breaker."""
     found = await get(ctx, endpoint_id)
     return await changed(ctx, ctx.calls.webhooks.enable(found.id, ctx.caller.name, why.reason))

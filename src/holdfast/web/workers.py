@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.web.context import RequestContext
-from holdfast.web.fields import Body, Name, Reason
+from holdfast.web.fields import Name, ReasonBody
 from holdfast.web.routing import OPERATES, Routes
 
 routes = Routes("/workers", "workers")
 
 
-class Stop(Body):
+class Stop(ReasonBody, kw_only=True):
     """How a worker stops."""
 
     now: bool = False
     """Give its jobs back at once, as at a second SIGTERM; otherwise it finishes them, as at the first."""
-    reason: Reason | None = None
-    """Kept in the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from holdfast.model.action import Kind, Where
 from holdfast.web.actions import begin as begin_action
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.search import FILTERS, Search, parse_args
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
@@ -31,12 +31,11 @@ class MatchingForm(Matching, kw_only=True):
     reason: LongText | None = None
 
 
-class Selected(Form, kw_only=True):
+class Selected(ReasonForm, kw_only=True):
     """A change of jobs by id."""
 
     kind: Which
     ids: Annotated[list[UUID], Meta(max_length=1000)] | None = None
-    reason: LongText | None = None
 
 
 def where_of(given: Matching) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from uuid import UUID
 from holdfast.model.action import ActionInfo
 from holdfast.web.actions import find
 from holdfast.web.dashboard import paging
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import Key, LongText, Name, Paged
+from holdfast.web.fields import Key, Name, Paged
 from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES
 
@@ -28,10 +28,6 @@ class ListActions(Paged):
     target: Key | None = None
     by: Name | None = None
     state: Literal["running", "done", "aborted", "failed"] | None = None
-
-
-class Abort(Form):
-    reason: LongText | None = None
 
 
 @section.page("/audit", "audit.html", READS)
@@ -60,7 +56,7 @@ async def show_action(visit: Visit, action_id: UUID) -> Values:
 
 
 @section.action("/audit/{action_id}/abort", WRITES)
-async def abort(visit: Visit, action_id: UUID, form: Abort) -> Done:
+async def abort(visit: Visit, action_id: UUID, form: ReasonForm) -> Done:
     """Stop an action; what it has changed stays changed."""
     found = await find(visit, action_id)
     stopped = await visit.run(visit.calls.actions.abort(found.id, visit.caller.name, form.reason, visit.view))

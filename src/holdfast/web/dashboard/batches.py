@@ -8,20 +8,16 @@ from holdfast.store.select import Page
 from holdfast.web.actions import begin
 from holdfast.web.batches import get
 from holdfast.web.dashboard import paging
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Paged
+from holdfast.web.fields import Paged
 from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES
 
 section = Section("Batches", "/batches", key="b", needs=READS)
 FRESH = 2.0  # seconds for which viewers share a page of the list
 STEPS = 4  # of a cancellation, of up to 1,000 jobs each; the action cancels the rest
-
-
-class Cancel(Form):
-    reason: LongText | None = None
 
 
 @section.page("/batches", "batches.html", READS)
@@ -46,7 +42,7 @@ async def show_batch(visit: Visit, batch_id: UUID) -> Values:
 
 
 @section.action("/batches/{batch_id}/cancel", WRITES)
-async def cancel(visit: Visit, batch_id: UUID, form: Cancel) -> Done:
+async def cancel(visit: Visit, batch_id: UUID, form: ReasonForm) -> Done:
     """Close a batch, and cancel its jobs by an action, which is recorded and goes on without the browser."""
     found = await get(visit, batch_id)
     if found.ended:

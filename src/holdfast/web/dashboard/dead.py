@@ -13,10 +13,10 @@ from holdfast.model.job import JobRow
 from holdfast.store.jobs import Filter
 from holdfast.store.select import Page
 from holdfast.web.dashboard import actions
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Name, Paged, Query
+from holdfast.web.fields import Name, Paged, Query
 from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES
 
@@ -28,10 +28,6 @@ Fingerprint = Annotated[str, Meta(pattern="^[0-9a-z]{1,32}$")]
 
 class ListGroups(Query):
     task: Name | None = None
-
-
-class Reason(Form):
-    reason: LongText | None = None
 
 
 @section.page("/dead", "dead.html", READS)
@@ -68,6 +64,6 @@ async def show_group(visit: Visit, fingerprint: Fingerprint, query: Paged) -> Va
 
 
 @section.action("/dead/{fingerprint}/{kind}", WRITES)
-async def act(visit: Visit, fingerprint: Fingerprint, kind: Literal["retry", "discard"], form: Reason) -> Done:
+async def act(visit: Visit, fingerprint: Fingerprint, kind: Literal["retry", "discard"], form: ReasonForm) -> Done:
     """Retry or discard the dead jobs of a group."""
     return await actions.start(visit, kind, {"error_group": fingerprint}, form.reason)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from holdfast.errors import UsageError
 from holdfast.model.webhook import Endpoint
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.dashboard.webhooks import done
@@ -27,7 +27,7 @@ Typed = Annotated[str, Meta(max_length=20_000)]
 SEPARATOR = re.compile(r"[\s,]+")
 
 
-class NewEndpoint(Form):
+class NewEndpoint(ReasonForm, kw_only=True):
     """An endpoint, as typed."""
 
     url: LongText = ""
@@ -37,10 +37,9 @@ class NewEndpoint(Form):
     timeout: Typed = "30"
     dev: Literal["yes"] | None = None
     description: LongText | None = None
-    reason: LongText | None = None
 
 
-class Change(Form):
+class Change(ReasonForm, kw_only=True):
     """An endpoint's new values, as typed. Its tenant stays."""
 
     url: LongText = ""
@@ -49,7 +48,6 @@ class Change(Form):
     timeout: Typed = "30"
     dev: Literal["yes"] | None = None
     description: LongText | None = None
-    reason: LongText | None = None
 
 
 def page(form: NewEndpoint | Change, endpoint: Endpoint | None, error: str = "") -> Values:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from holdfast.web.decode import MOST_PARAMETERS, invalid
-from holdfast.web.fields import Query, read_field
+from holdfast.web.fields import LongText, Query, read_field
 from holdfast.web.problems import Problem
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -17,6 +17,12 @@ MOST_FIELDS = 1100  # a form may name a page of selected jobs
 
 class Form(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The fields of a form. Unknown ones are rejected."""
+
+
+class ReasonForm(Form, kw_only=True):
+    """Reason of a change."""
+
+    reason: LongText | None = None
 
 
 def pairs(data: bytes) -> list[tuple[str, str]]:

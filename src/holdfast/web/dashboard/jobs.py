@@ -15,7 +15,7 @@ from holdfast.model.job import JobDetails, JobRow, PublicJob
 from holdfast.model.limit import LimitInfo
 from holdfast.store.select import Page
 from holdfast.web.dashboard import snippets
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.links import linked
 from holdfast.web.dashboard.pauses import Resume
 from holdfast.web.dashboard.search import FILTERS, Search, parse_args
@@ -23,7 +23,6 @@ from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.steps import graph, tree
 from holdfast.web.dashboard.timeline import timeline
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText
 from holdfast.web.jobs import job_filter
 from holdfast.web.problems import Problem
 from holdfast.web.routing import OPERATES, READS, WRITES
@@ -53,11 +52,7 @@ DID = {
 }
 
 
-class Reason(Form):
-    reason: LongText | None = None
-
-
-class Edited(Reason, kw_only=True):
+class Edited(ReasonForm, kw_only=True):
     """The arguments of a job, as a JSON object."""
 
     args: Annotated[str, Meta(min_length=2)]
@@ -163,25 +158,25 @@ def progress(reported: Any) -> dict[str, Any] | None:
 
 
 @section.action("/jobs/{job_id}/cancel", WRITES)
-async def cancel(visit: Visit, job_id: UUID, form: Reason) -> Done:
+async def cancel(visit: Visit, job_id: UUID, form: ReasonForm) -> Done:
     """Cancel a job: at once if it waits, by asking it to stop if it runs."""
     return await act(visit, "cancel", job_id, form)
 
 
 @section.action("/jobs/{job_id}/retry", WRITES)
-async def retry(visit: Visit, job_id: UUID, form: Reason) -> Done:
+async def retry(visit: Visit, job_id: UUID, form: ReasonForm) -> Done:
     """Put a failed or dead job back into the queue."""
     return await act(visit, "retry", job_id, form)
 
 
 @section.action("/jobs/{job_id}/discard", WRITES)
-async def discard(visit: Visit, job_id: UUID, form: Reason) -> Done:
+async def discard(visit: Visit, job_id: UUID, form: ReasonForm) -> Done:
     """Discard a failed or dead job."""
     return await act(visit, "discard", job_id, form)
 
 
 @section.action("/jobs/{job_id}/start", WRITES)
-async def start(visit: Visit, job_id: UUID, form: Reason) -> Done:
+async def start(visit: Visit, job_id: UUID, form: ReasonForm) -> Done:
     """Let a delayed job or one that is retried later start now."""
     return await act(visit, "reschedule", job_id, form, run_at=datetime.now(UTC))
 
@@ -194,7 +189,7 @@ async def resume(visit: Visit, job_id: UUID, form: Resume) -> Done:
     return Done(f"/jobs/{job_id}", f"Resumed {form.name}." if was else f"{form.name} was not paused.")
 
 
-async def act(visit: Visit, kind: str, job_id: UUID, form: Reason, **params: Any) -> Done:
+async def act(visit: Visit, kind: str, job_id: UUID, form: ReasonForm, **params: Any) -> Done:
     """Change one job and record who did it."""
     await look(visit, job_id)
     id_ = str(job_id)

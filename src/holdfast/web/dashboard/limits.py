@@ -13,11 +13,11 @@ from msgspec import Meta
 from holdfast.model.action import ActionInfo
 from holdfast.model.limit import LimitInfo
 from holdfast.store.call import Row
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.pauses import Minutes
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import Amount, Key, LongText, Prefix, Query, Whole
+from holdfast.web.fields import Amount, Key, Prefix, Query, Whole
 from holdfast.web.problems import Problem
 from holdfast.web.routing import EXPLAINS, OPERATES
 
@@ -54,9 +54,8 @@ class WhichKey(Query):
     key: Key
 
 
-class OneKey(Form):
+class OneKey(ReasonForm, kw_only=True):
     key: Key
-    reason: LongText | None = None
 
 
 class KeyPause(OneKey):

@@ -10,10 +10,9 @@ import msgspec
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.select import Page
 from holdfast.web.dashboard import paging
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText
 from holdfast.web.outbox import ListMessages, get
 from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES
@@ -22,10 +21,6 @@ section = Section("Outbox", "/outbox", key="x", needs=READS)
 FILTERS = ("channel", "status", "tenant", "key", "order")
 STATUSES = ("pending", "delivering", "delivered", "failed", "dead", "canceled")
 DEAD = ("failed", "dead")
-
-
-class Retry(Form):
-    reason: LongText | None = None
 
 
 @section.page("/outbox", "outbox.html", READS)
@@ -57,7 +52,7 @@ async def show_message(visit: Visit, message_id: UUID) -> Values:
 
 
 @section.action("/outbox/{message_id}/retry", WRITES)
-async def retry(visit: Visit, message_id: UUID, form: Retry) -> Done:
+async def retry(visit: Visit, message_id: UUID, form: ReasonForm) -> Done:
     """Deliver a failed or dead message again, with fresh attempts."""
     found = await get(visit, message_id)
     call = visit.calls.actions.act("retry", [found.id], visit.caller.name, form.reason, visit.view)

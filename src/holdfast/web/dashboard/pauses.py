@@ -8,21 +8,20 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.model.limit import LimitInfo
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import Form, ReasonForm
 from holdfast.web.dashboard.section import Done, Section
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Name
+from holdfast.web.fields import Name
 from holdfast.web.routing import OPERATES
 
 Minutes = Annotated[float, Meta(gt=0, le=5_256_000)]  # ten years
 MOST = 200  # pauses shown
 
 
-class Pause(Form):
+class Pause(ReasonForm, kw_only=True):
     """A pause of one name: for some minutes, or until it is resumed."""
 
     name: Name
-    reason: LongText | None = None
     minutes: Minutes | None = None
 
 

@@ -6,10 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText
 from holdfast.web.problems import Problem
 from holdfast.web.routing import EXPLAINS, OPERATES
 
@@ -19,11 +18,10 @@ MISSED = {"skip": "leaves out late slots", "once": "fires the latest missed slot
 ScheduleName = Annotated[str, Meta(min_length=1, max_length=500, pattern="^[^\\x00]*$")]
 
 
-class Change(Form):
+class Change(ReasonForm, kw_only=True):
     """A schedule, and why it is changed."""
 
     name: ScheduleName
-    reason: LongText | None = None
 
 
 @section.page("/schedules", "schedules.html", EXPLAINS)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from holdfast.model.token import SCOPES
 from holdfast.web.dashboard import paging
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Name, Paged
+from holdfast.web.fields import Name, Paged
 from holdfast.web.problems import Problem, unknown
 from holdfast.web.routing import Needs
 
@@ -29,7 +29,7 @@ class ListTokens(Paged):
     tenant: Name | None = None
 
 
-class NewToken(Form):
+class NewToken(ReasonForm, kw_only=True):
     """A token of a tenant; without one, of all tenants if `everyone` says so."""
 
     name: Name
@@ -38,11 +38,6 @@ class NewToken(Form):
     everyone: Literal["yes"] | None = None
     days: Days | None = None
     rate: Rate | None = None
-    reason: LongText | None = None
-
-
-class Revoke(Form):
-    reason: LongText | None = None
 
 
 @section.page("/tokens", "tokens.html", ADMINISTERS)
@@ -87,7 +82,7 @@ async def create(visit: Visit, form: NewToken) -> Response:
 
 
 @section.action("/tokens/{token_id}/revoke", ADMINISTERS)
-async def revoke(visit: Visit, token_id: UUID, form: Revoke) -> Done:
+async def revoke(visit: Visit, token_id: UUID, form: ReasonForm) -> Done:
     """Revoke a token; sessions that began with it end."""
     tokens = visit.service.tokens
     found = await visit.run(tokens.list(id_=str(token_id)))

@@ -11,10 +11,10 @@ from holdfast.model.webhook import Endpoint
 from holdfast.store.select import PAGE_BYTES, Page
 from holdfast.store.webhooks import Deliveries
 from holdfast.web.dashboard import paging
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Name, Paged, Seconds
+from holdfast.web.fields import Name, Paged, Seconds
 from holdfast.web.problems import Problem, unknown
 from holdfast.web.routing import READS_HOOKS, WRITES_HOOKS
 from holdfast.web.webhooks import delivery as find_delivery
@@ -36,13 +36,7 @@ class ListDeliveries(Paged):
     event_type: Name | None = None
 
 
-class Why(Form):
-    """Why an endpoint is changed."""
-
-    reason: LongText | None = None
-
-
-class Rotate(Why):
+class Rotate(ReasonForm):
     """Hours for which deliveries are signed with the old secrets, too."""
 
     hours: Seconds = 24.0
@@ -112,7 +106,7 @@ async def enable(visit: Visit, endpoint_id: UUID) -> Done:
 
 
 @section.action("/webhooks/{endpoint_id}/disable", WRITES_HOOKS)
-async def disable(visit: Visit, endpoint_id: UUID, form: Why) -> Done:
+async def disable(visit: Visit, endpoint_id: UUID, form: ReasonForm) -> Done:
     """Disable deliveries to an endpoint."""
     found = await find_endpoint(visit, endpoint_id)
     await visit.run(visit.calls.webhooks.disable(found.id, form.reason, by=visit.caller.name))
@@ -147,7 +141,7 @@ async def rotate(visit: Visit, endpoint_id: UUID, form: Rotate) -> Response:
 
 
 @section.action("/webhooks/{endpoint_id}/remove", WRITES_HOOKS)
-async def remove(visit: Visit, endpoint_id: UUID, form: Why) -> Done:
+async def remove(visit: Visit, endpoint_id: UUID, form: ReasonForm) -> Done:
     """Remove an endpoint with its secrets."""
     found = await find_endpoint(visit, endpoint_id)
     await visit.run(visit.calls.webhooks.remove(found.id, visit.caller.name, form.reason))

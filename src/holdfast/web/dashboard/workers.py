@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from holdfast.web.dashboard.form import Form
+from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.fields import LongText, Name
+from holdfast.web.fields import Name
 from holdfast.web.routing import EXPLAINS, OPERATES
 
 SLOW = 2.0  # seconds for which figures are shared
@@ -16,12 +16,11 @@ IDLE: Values = {"jobs": 0, "tasks": [], "oldest": None, "lease": None}
 section = Section("Workers", "/workers", key="w", needs=EXPLAINS)
 
 
-class Stop(Form):
+class Stop(ReasonForm, kw_only=True):
     """A worker that is to finish its jobs and end, or with `now` to give them back at once."""
 
     worker: Name
     now: Literal["yes"] | None = None
-    reason: LongText | None = None
 
 
 @section.page("/workers", "workers.html", EXPLAINS)
