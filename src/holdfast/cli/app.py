@@ -8,51 +8,52 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import (
-    actions,
-    batches,
-    beat,
-    dead,
-    demo,
-    dev,
-    doctor,
-    drain,
-    errors,
-    jobs,
-    limits,
-    migrate,
-    outbox,
-    pauses,
-    restore,
-    schedules,
-    serve,
-    signal,
-    tick,
-    tokens,
-    top,
-    usage,
-    webhooks,
-    why,
-    worker,
-    workers,
-)
-from holdfast.cli.commands import Commands, Group
-from holdfast.cli.options import Dsn, Schema
+from holdfast.cli.commands import Commands, Group, LazyCommands
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, UsageError
 from holdfast.settings import misspelt
 
-ORDER = (
-    "demo dev worker workers tick serve migrate jobs why batches dead errors actions audit outbox webhooks schedules "
-    "import-beat limits pause resume signal drain tokens top usage doctor after-restore bench"
+# In the order in which users need them: the place of each, and an example for those that are no group.
+COMMANDS = LazyCommands(
+    {
+        "demo": ("demo:demo", "holdfast demo --jobs 2000"),
+        "dev": ("dev:dev", "holdfast dev app:hf"),
+        "worker": ("worker:worker", "holdfast worker app:hf --queues default,mail --concurrency 20"),
+        "workers": ("workers:group", None),
+        "tick": ("tick:tick", "holdfast tick app:hf --max-jobs 100 --json"),
+        "serve": ("serve:serve", "holdfast serve app:hf --port 8000"),
+        "migrate": ("migrate:migrate", "holdfast migrate --check"),
+        "jobs": ("jobs:group", None),
+        "why": ("why:why", "holdfast why 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"),
+        "batches": ("batches:group", None),
+        "dead": ("dead:group", None),
+        "errors": ("errors:group", None),
+        "actions": ("actions:group", None),
+        "audit": ("actions:audit", "holdfast audit --by ann@laptop --kind pause"),
+        "outbox": ("outbox:group", None),
+        "webhooks": ("webhooks:group", None),
+        "schedules": ("schedules:group", None),
+        "import-beat": ("beat:import_beat", "holdfast import-beat proj.celery:app >> schedules.py"),
+        "limits": ("limits:group", None),
+        "pause": ("pauses:pause", "holdfast pause queue:mail --for 10m --reason 'provider down'"),
+        "resume": ("pauses:resume", "holdfast resume queue:mail"),
+        "signal": ("signal:signal", 'holdfast signal approved:42 \'{"by": "ann"}\''),
+        "drain": ("drain:drain", "holdfast drain mail --timeout 10m && deploy"),
+        "tokens": ("tokens:group", None),
+        "top": ("top:top", "holdfast top"),
+        "usage": ("usage:usage", "holdfast usage --by tenant,day --since 30d"),
+        "doctor": ("doctor:doctor", "holdfast doctor --json"),
+        "after-restore": ("restore:after_restore", "holdfast after-restore --plan"),
+        "bench": ("bench:bench", "holdfast bench -w drain --scale 0.5 --json"),
+    }
 )
 
 
 class Root(Group):
     """The group of all commands, which handles their errors."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the commands in the order in which users need them."""
-        return [name for name in ORDER.split() if name in self.commands]
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = COMMANDS
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; turn a HoldfastError into a line on standard error and an exit code."""
@@ -113,51 +114,3 @@ def root(
     ] = False,
 ) -> None:
     """Holdfast: a PostgreSQL-backed job system for Python."""
-
-
-@app.command(epilog="Example: holdfast bench -w drain --scale 0.5 --json")
-def bench(
-    workload: Annotated[
-        list[str] | None, typer.Option("--workload", "-w", metavar="NAME", help="Only this workload; may be repeated.")
-    ] = None,
-    scale: Annotated[float, typer.Option(min=0.001, metavar="FACTOR", help="Multiplies the number of jobs.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    dsn: Dsn = None,
-    schema: Schema = None,
-) -> None:
-    """Measure throughput and latency against the limit of bare SQL."""
-    from holdfast import bench as benchmark
-    from holdfast.settings import Settings
-
-    settings = Settings.load(dsn=dsn, schema=schema)
-    raise typer.Exit(benchmark.run(settings, workloads=workload or None, scale=scale, json=as_json))
-
-
-app.command(epilog="Example: holdfast demo --jobs 2000")(demo.demo)
-app.command(epilog="Example: holdfast dev app:hf")(dev.dev)
-app.command(epilog="Example: holdfast worker app:hf --queues default,mail --concurrency 20")(worker.worker)
-app.add_typer(workers.group, name="workers")
-app.command(epilog="Example: holdfast tick app:hf --max-jobs 100 --json")(tick.tick)
-app.command(epilog="Example: holdfast serve app:hf --port 8000")(serve.serve)
-app.command(epilog="Example: holdfast migrate --check")(migrate.migrate)
-app.add_typer(jobs.group, name="jobs")
-app.add_typer(batches.group, name="batches")
-app.add_typer(dead.group, name="dead")
-app.add_typer(errors.group, name="errors")
-app.add_typer(actions.group, name="actions")
-app.command(epilog="Example: holdfast audit --by ann@laptop --kind pause")(actions.audit)
-app.add_typer(outbox.group, name="outbox")
-app.add_typer(webhooks.group, name="webhooks")
-app.add_typer(schedules.group, name="schedules")
-app.command("import-beat", epilog="Example: holdfast import-beat proj.celery:app >> schedules.py")(beat.import_beat)
-app.command(epilog="Example: holdfast why 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f")(why.why)
-app.add_typer(limits.group, name="limits")
-app.command(epilog="Example: holdfast pause queue:mail --for 10m --reason 'provider down'")(pauses.pause)
-app.command(epilog="Example: holdfast resume queue:mail")(pauses.resume)
-app.command(epilog='Example: holdfast signal approved:42 \'{"by": "ann"}\'')(signal.signal)
-app.command(epilog="Example: holdfast drain mail --timeout 10m && deploy")(drain.drain)
-app.add_typer(tokens.group, name="tokens")
-app.command(epilog="Example: holdfast top")(top.top)
-app.command(epilog="Example: holdfast usage --by tenant,day --since 30d")(usage.usage)
-app.command(epilog="Example: holdfast doctor --json")(doctor.doctor)
-app.command(epilog="Example: holdfast after-restore --plan")(restore.after_restore)

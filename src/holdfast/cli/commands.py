@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, get_args
 
 import typer
@@ -36,6 +37,42 @@ class Group(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters, including --help."""
         return _without_types_of_flags(super().get_params(ctx))
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """Commands by name. The module of a command is imported when the command is looked up, because all of them take
+    0.2 s."""
+
+    def __init__(self, places: Mapping[str, tuple[str, str | None]]) -> None:
+        self._places = places
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        place, example = self._places[name]
+        if name not in self._made:
+            module, _, attribute = place.partition(":")
+            found = getattr(importlib.import_module(f"holdfast.cli.{module}"), attribute)
+            self[name] = typer.main.get_group(found) if example is None else _single(name, found, example)
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        command.name = name
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("the commands are fixed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _single(name: str, act: Callable[..., None], example: str) -> Any:
+    alone = Commands(add_completion=False)
+    alone.command(name, epilog=f"Example: {example}")(act)
+    return typer.main.get_command(alone)
 
 
 class Commands(typer.Typer):
