@@ -48,13 +48,13 @@ def serve(
         raise ConfigurationError("holdfast serve needs: pip install 'holdfast-jobs[web]' (uvicorn is missing)")
     import uvicorn
 
-    from holdfast.store.wire.pools import first_look
+    from holdfast.store.wire.pools import connect_once
     from holdfast.web.connections import server_options
     from holdfast.worker import keep_what_is_loaded
 
     hf = prepared(target, {"queues": queues, **common}, all_queues, runs_jobs=tick)
     made = app(hf, tick_endpoint=tick)
-    first_look(hf.settings)  # fails now, not at the first request, if the address is wrong or the schema is old
+    connect_once(hf.settings)  # fails now, not at the first request, if the address is wrong or the schema is old
     _check_rights(hf, tick)
     config = uvicorn.Config(
         made,

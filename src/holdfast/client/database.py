@@ -12,7 +12,8 @@ from holdfast.store.calls import Calls
 from holdfast.wakeups.rabbitmq import Publisher
 
 if TYPE_CHECKING:
-    from holdfast.store.wire.pools import AsyncPool, SyncPool, Tell
+    from holdfast.store.call import JobDueCallback
+    from holdfast.store.wire.pools import AsyncPool, SyncPool
 
 
 class Database:
@@ -38,17 +39,17 @@ class Database:
         """The connection pool for threads."""
         from holdfast.store.wire.pools import SyncPool  # psycopg takes half of the import time, and may not be needed
 
-        return SyncPool(self.settings, self._tell)
+        return SyncPool(self.settings, self._on_job_due)
 
     @functools.cached_property
     def async_pool(self) -> AsyncPool:
         """The connection pool for coroutines."""
         from holdfast.store.wire.pools import AsyncPool
 
-        return AsyncPool(self.settings, self._tell)
+        return AsyncPool(self.settings, self._on_job_due)
 
     @property
-    def _tell(self) -> Tell | None:
+    def _on_job_due(self) -> JobDueCallback | None:
         return self.publisher.publish if self.settings.amqp_enabled else None
 
     def notify(self, job_id: str, *, committed: bool = True) -> None:

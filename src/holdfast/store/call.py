@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -28,6 +28,12 @@ class Call(Generic[T]):
     repeat: Callable[[], Call[T]] | None = None
     due: Callable[[T], str | None] | None = None
     prepare: bool | None = None
+
+
+class JobDueCallback(Protocol):
+    """Called with a job that may start (`Call.due`). If not committed, it is in the caller's open transaction."""
+
+    def __call__(self, job_id: str, *, committed: bool) -> None: ...
 
 
 def void(schema: str, function: str, places: str, *params: Any) -> Call[None]:

@@ -12,7 +12,7 @@ from holdfast.client import Holdfast
 from holdfast.model.clock import Clock
 from holdfast.model.job import Job
 from holdfast.model.outcome import Cancel, Outcome, RetryLater, Snooze
-from holdfast.store.call import Call
+from holdfast.store.call import Call, JobDueCallback
 from holdfast.store.dev.scratch import Scratch
 from holdfast.store.wire.session import Session
 from holdfast.worker import Worker
@@ -74,8 +74,8 @@ class WatchedWorker(Worker):
         if not self._shutdown.requested.is_set():
             self.stop()
 
-    def _session(self, purpose: str, tell: Callable[[str], None] | None = None) -> Session:
-        session: Any = super()._session(purpose, tell)
+    def _session(self, purpose: str, on_job_due: JobDueCallback | None = None) -> Session:
+        session: Any = super()._session(purpose, on_job_due)
         if self._keeps_connection and purpose in ("service", "finish", "claim", "steps"):
             session = KeptSession(self._database)
         if self.only is not None and purpose == "claim":

@@ -22,6 +22,7 @@ from holdfast.errors import ConfigurationError, SchemaError
 from holdfast.model.clock import CLOCK, Clock
 from holdfast.model.tick import Counts
 from holdfast.model.webhook import QUEUE
+from holdfast.store.call import JobDueCallback
 from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs, metrics, systemd
@@ -85,8 +86,8 @@ class Worker:
         reports = Reports(reporting, cancels, progress, self.windows)
         self._watch = Watch(self.settings, self.buffer, self._slots, keeper, monitor, reports, clock)
 
-    def _session(self, purpose: str, tell: Callable[[str], None] | None = None) -> Session:
-        return Session(self.settings, f"{self.id} {purpose}", tell)
+    def _session(self, purpose: str, on_job_due: JobDueCallback | None = None) -> Session:
+        return Session(self.settings, f"{self.id} {purpose}", on_job_due)
 
     def _make_finisher(self, hf: Holdfast, progress: Progress, wakeup: Wakeup, clock: Clock) -> Finisher:
         meters = hf.registry.meters

@@ -13,7 +13,7 @@ from holdfast.client import Holdfast
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import VERSION, Settings
-from holdfast.store.wire.pools import first_look
+from holdfast.store.wire.pools import connect_once
 from holdfast.store.wire.session import Session
 from holdfast.store.workers import Upkept
 from holdfast.telemetry import logs
@@ -56,7 +56,7 @@ class Presence:
         warnings, pause = logs.Seldom(log, clock=self._clock), 0.2
         while True:
             try:
-                await asyncio.to_thread(first_look, self._settings)
+                await asyncio.to_thread(connect_once, self._settings)
                 waits = True
                 await self._enter()
                 self._log_start()

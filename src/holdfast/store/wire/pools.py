@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -24,7 +24,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from holdfast.settings import Settings
 from holdfast.store.bulk import Bulk
-from holdfast.store.call import Call
+from holdfast.store.call import Call, JobDueCallback
 from holdfast.store.calls import Calls
 from holdfast.store.plan import find_version
 from holdfast.store.wire import borrowed, connect, hosts
@@ -51,18 +51,12 @@ CALLS, LOANS = "client", "transaction"
 POOL = "holdfast"
 
 
-class Tell(Protocol):
-    """Callback for a job that may start. If not committed, the job is in the caller's open transaction."""
-
-    def __call__(self, job_id: str, *, committed: bool) -> None: ...
-
-
 class SyncPool:
-    """Runs calls for threads. `tell` is called for jobs that a call made due."""
+    """Runs calls for threads. `on_job_due` is called for jobs that a call made due."""
 
-    def __init__(self, settings: Settings, tell: Tell | None = None) -> None:
+    def __init__(self, settings: Settings, on_job_due: JobDueCallback | None = None) -> None:
         self._settings = settings
-        self._tell = tell
+        self._on_job_due = on_job_due
         self._calls = Calls(settings.schema)
         self._openers = _openers(settings)
         self._locks = {CALLS: threading.Lock(), LOANS: threading.Lock()}  # a handler may wait far longer than a call
@@ -71,8 +65,8 @@ class SyncPool:
     def run(self, call: Call[T], conn: Any = None) -> T:
         """Run one call, and repeat it in its safe form after a lost connection; with `conn`, run it there once."""
         result = self._run(call, conn)
-        if self._tell is not None and call.due is not None and (job := call.due(result)) is not None:
-            self._tell(job, committed=conn is None)
+        if self._on_job_due is not None and call.due is not None and (job := call.due(result)) is not None:
+            self._on_job_due(job, committed=conn is None)
         return result
 
     def _run(self, call: Call[T], conn: Any) -> T:
@@ -97,8 +91,8 @@ class SyncPool:
     def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copy plain jobs in one transaction, or in the caller's; use enqueue_many() where COPY is not available."""
         self._copy(bulk, conn)
-        if self._tell is not None and bulk.ids:
-            self._tell(bulk.ids[-1], committed=conn is None)
+        if self._on_job_due is not None and bulk.ids:
+            self._on_job_due(bulk.ids[-1], committed=conn is None)
 
     def _copy(self, bulk: Bulk, conn: Any) -> None:
         if conn is not None and not isinstance(conn, psycopg.Connection):
@@ -172,7 +166,7 @@ class SyncPool:
             if (pool := self._pools.get(purpose)) is None:
                 check = self._check if purpose == LOANS else None
                 pool = self._pools[purpose] = ConnectionPool(
-                    first_look(self._settings, purpose, ends - time.monotonic()),
+                    connect_once(self._settings, purpose, ends - time.monotonic()),
                     open=True,
                     check=check,
                     reconnect_failed=_try_again,
@@ -184,11 +178,11 @@ class SyncPool:
 
 
 class AsyncPool:
-    """Runs calls for coroutines, with one pool for each event loop. `tell` as in SyncPool."""
+    """Runs calls for coroutines, with one pool for each event loop. `on_job_due` as in SyncPool."""
 
-    def __init__(self, settings: Settings, tell: Tell | None = None) -> None:
+    def __init__(self, settings: Settings, on_job_due: JobDueCallback | None = None) -> None:
         self._settings = settings
-        self._tell = tell
+        self._on_job_due = on_job_due
         self._calls = Calls(settings.schema)
         self._openers = _openers(settings)
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncConnectionPool[Any]]] = (
@@ -198,8 +192,8 @@ class AsyncPool:
     async def run(self, call: Call[T], conn: Any = None) -> T:
         """Run one call, and repeat it in its safe form after a lost connection; with `conn`, run it there once."""
         result = await self._run(call, conn)
-        if self._tell is not None and call.due is not None and (job := call.due(result)) is not None:
-            self._tell(job, committed=conn is None)
+        if self._on_job_due is not None and call.due is not None and (job := call.due(result)) is not None:
+            self._on_job_due(job, committed=conn is None)
         return result
 
     async def _run(self, call: Call[T], conn: Any) -> T:
@@ -221,8 +215,8 @@ class AsyncPool:
     async def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copy plain jobs in one transaction, or in the caller's; use enqueue_many() where COPY is not available."""
         await self._copy(bulk, conn)
-        if self._tell is not None and bulk.ids:
-            self._tell(bulk.ids[-1], committed=conn is None)
+        if self._on_job_due is not None and bulk.ids:
+            self._on_job_due(bulk.ids[-1], committed=conn is None)
 
     async def _copy(self, bulk: Bulk, conn: Any) -> None:
         if conn is not None and not isinstance(conn, psycopg.AsyncConnection):
@@ -304,7 +298,7 @@ class AsyncPool:
         seconds = self._settings.connect_timeout if patience is None else patience
         pools = self._pools.setdefault(asyncio.get_running_loop(), {})
         if purpose not in pools:
-            info = await asyncio.to_thread(first_look, self._settings, purpose, seconds)
+            info = await asyncio.to_thread(connect_once, self._settings, purpose, seconds)
             if purpose not in pools:  # another coroutine may have been faster
                 check = self._check if purpose == LOANS else None
                 pools[purpose] = AsyncConnectionPool(
@@ -358,7 +352,7 @@ async def _atry_again(pool: AsyncConnectionPool[Any]) -> None:
         await pool.check()
 
 
-def first_look(settings: Settings, name: str = CALLS, seconds: float = 0.0) -> str:
+def connect_once(settings: Settings, name: str = CALLS, seconds: float = 0.0) -> str:
     """Return the conninfo, after connecting once: a wrong address, server or schema is reported at once. Where the
     server says that it starts, or that the primary is elsewhere, wait for that long; a handler's worker has been
     connected before, so its handlers wait for any server."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import psycopg
@@ -13,7 +13,7 @@ from psycopg.rows import tuple_row
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.settings import Settings
-from holdfast.store.call import Call
+from holdfast.store.call import Call, JobDueCallback
 from holdfast.store.wire import connect
 from holdfast.store.wire.deadline import watch
 from holdfast.store.wire.opener import AsyncConnection, Connection, Opener, transaction_for
@@ -24,12 +24,13 @@ _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 class Session:
-    """One async connection for one purpose, not for concurrent use. `tell` is called for jobs that a call made due."""
+    """One async connection for one purpose, not for concurrent use. `on_job_due` is called for jobs that a call made
+    due."""
 
-    def __init__(self, settings: Settings, name: str, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, settings: Settings, name: str, on_job_due: JobDueCallback | None = None) -> None:
         self._settings = settings
         self._name = name
-        self._tell = tell
+        self._on_job_due = on_job_due
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self.answered_at = 0.0  # monotonic time of the last reply
         self.asking = False
@@ -73,8 +74,8 @@ class Session:
             self.asking = False
 
     def _notify(self, call: Call[T], result: T) -> T:
-        if self._tell is not None and call.due is not None and (job := call.due(result)) is not None:
-            self._tell(job)
+        if self._on_job_due is not None and call.due is not None and (job := call.due(result)) is not None:
+            self._on_job_due(job, committed=True)
         return result
 
     async def listen(self, channel: str) -> AsyncIterator[str]:
