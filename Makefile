@@ -40,14 +40,14 @@ test-fast: $(INSTALLED) ## Run the quick tests on one server, in about a minute:
 	@$(BIN)/pytest -n 3 --fast $(ARGS)
 
 .PHONY: check
-check: $(INSTALLED) ## Lint, formatting, types, layers, drift of schema, reference and diagrams, the documentation's links
+check: $(INSTALLED) ## Lint, formatting, types, layers, drift of schema, reference, sync modules and diagrams, the documentation's links
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/dump_schema.py --check
 	$(BIN)/python tools/reference.py --check
-
+	$(BIN)/python tools/async_to_sync.py --check
 	$(BIN)/python tools/diagrams.py --check
 	$(MAKE) --no-print-directory docs
 
@@ -68,6 +68,10 @@ format: $(INSTALLED) ## Sort imports, apply safe fixes, format
 .PHONY: reference
 reference: $(INSTALLED) ## Write docs/reference anew from the code
 	$(BIN)/python tools/reference.py
+
+.PHONY: sync
+sync: $(INSTALLED) ## Generate the modules *_sync.py from *_async.py
+	$(BIN)/python tools/async_to_sync.py
 
 .PHONY: diagrams
 diagrams: $(INSTALLED) ## Draw the diagrams of docs/pictures anew

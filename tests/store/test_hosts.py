@@ -18,7 +18,8 @@ from holdfast import CONTEXT, Context, DatabaseUnavailable, Holdfast
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
 from holdfast.store.wire import connect, hosts
-from holdfast.store.wire.opener import Connection, Opener
+from holdfast.store.wire.connection_sync import Connection
+from holdfast.store.wire.opener import Opener
 from holdfast.store.wire.repeat import Repeats
 from tests.conftest import wait_until
 from tests.support.running import ended, until, working

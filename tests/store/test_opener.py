@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import CONTEXT, Context, DatabaseUnavailable, Holdfast
+from holdfast.store.call import Call
 from holdfast.store.dev.embedded import EmbeddedPostgres
 from holdfast.store.wire.deadline import MOST_ABANDONED
 from tests.conftest import wait_until
@@ -62,6 +63,22 @@ async def test_batches_end_and_ids_are_accepted_whatever_the_default_isolation(
             assert (await one.using(id=ID).aenqueue(50)).existing
             hf.schedules.run("yearly")
             await until(lambda: sorted(ran) == sorted([*range(10), 99, 50, 7]))
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_calls_in_one_transaction_are_read_committed_whatever_the_default_isolation(
+    dsn: str, database_sets: Change, is_async: bool
+) -> None:
+    database_sets(default_transaction_isolation="serializable")
+    levels: list[Any] = []
+    look: Call[Any] = Call("SELECT current_setting('transaction_isolation')", (), lambda rows: levels.extend(*rows))
+    with Holdfast(dsn) as hf:
+        if is_async:
+            await hf.database.async_pool.run_together([look, look])
+            await hf.database.close_loop()
+        else:
+            hf.database.sync_pool.run_together([look, look])
+    assert levels == ["read committed", "read committed"]
 
 
 async def test_a_handlers_own_transaction_keeps_the_default_isolation(

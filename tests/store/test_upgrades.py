@@ -13,7 +13,8 @@ from holdfast.settings import Settings
 from holdfast.store import migrate, migrations
 from holdfast.store.call import Call
 from holdfast.store.plan import make_plan
-from holdfast.store.wire.pools import AsyncPool, SyncPool
+from holdfast.store.wire.pools_async import AsyncPool
+from holdfast.store.wire.pools_sync import SyncPool
 from holdfast.store.wire.session import Session
 from tests.conftest import wait_until
 from tests.support.next_release import ADD, COLOUR, INDEX, LESS, TERMS, next_release

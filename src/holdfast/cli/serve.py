@@ -48,7 +48,7 @@ def serve(
         raise ConfigurationError("holdfast serve needs: pip install 'holdfast-jobs[web]' (uvicorn is missing)")
     import uvicorn
 
-    from holdfast.store.wire.pools import connect_once
+    from holdfast.store.wire.connect_once import connect_once
     from holdfast.web.connections import server_options
     from holdfast.worker import keep_what_is_loaded
 

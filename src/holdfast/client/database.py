@@ -13,7 +13,8 @@ from holdfast.wakeups.rabbitmq import Publisher
 
 if TYPE_CHECKING:
     from holdfast.store.call import JobDueCallback
-    from holdfast.store.wire.pools import AsyncPool, SyncPool
+    from holdfast.store.wire.pools_async import AsyncPool
+    from holdfast.store.wire.pools_sync import SyncPool
 
 
 class Database:
@@ -37,14 +38,16 @@ class Database:
     @functools.cached_property
     def sync_pool(self) -> SyncPool:
         """The connection pool for threads."""
-        from holdfast.store.wire.pools import SyncPool  # psycopg takes half of the import time, and may not be needed
+        from holdfast.store.wire.pools_sync import (
+            SyncPool,
+        )  # psycopg takes half of the import time, and may not be needed
 
         return SyncPool(self.settings, self._on_job_due)
 
     @functools.cached_property
     def async_pool(self) -> AsyncPool:
         """The connection pool for coroutines."""
-        from holdfast.store.wire.pools import AsyncPool
+        from holdfast.store.wire.pools_async import AsyncPool
 
         return AsyncPool(self.settings, self._on_job_due)
 

@@ -17,7 +17,8 @@ from holdfast.model.job import BatchInfo, JobInfo
 from holdfast.settings import Settings
 from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call, Rows
-from holdfast.store.wire.pools import AsyncPool, SyncPool
+from holdfast.store.wire.pools_async import AsyncPool
+from holdfast.store.wire.pools_sync import SyncPool
 
 T = TypeVar("T")
 _MAKES_JOBS = re.compile(

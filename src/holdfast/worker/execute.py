@@ -250,7 +250,7 @@ class Judge:
         refusal = find_schema_error(error, self._settings.database)
         if refusal is None or refusal.database is not None:
             return refusal
-        from holdfast.store.wire.pools import connect_once  # imported late: most child processes do not need it
+        from holdfast.store.wire.connect_once import connect_once  # imported late: most child processes do not need it
 
         try:
             connect_once(self._settings.with_(connect_timeout=2.0))

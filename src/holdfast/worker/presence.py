@@ -13,7 +13,7 @@ from holdfast.client import Holdfast
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import VERSION, Settings
-from holdfast.store.wire.pools import connect_once
+from holdfast.store.wire.connect_once import connect_once
 from holdfast.store.wire.session import Session
 from holdfast.store.workers import Upkept
 from holdfast.telemetry import logs

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -36,11 +36,12 @@ from holdfast.store.steps import NewStep
 from holdfast.worker.stepprocess import StepProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Iterator
 
     from holdfast.worker.stepstore import StepStore
 
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds, while another transaction holds the job's row
+T = TypeVar("T")
 COUNTS = ("total", "succeeded", "failed", "canceled")
 _decode = msgspec.json.decode
 
@@ -184,26 +185,31 @@ class Steps:
                 f"job {self._job.id} has already been finished by a ctx.transaction(); it has no more steps"
             )
         if self._known is None:
-            yield Work(self._load, self._aload)
+            locked: bool = yield Work(lambda: False, self._turn.acquire)  # only coroutines share a thread
+            try:
+                if self._known is None:
+                    self._known = {each.name: each for each in (yield from self._read_stored())}
+            finally:
+                if locked:
+                    self._turn.release()
         return self._known or {}
 
-    def _load(self) -> None:
-        call = self._hf.database.calls.steps.read([self._job.id], [self._job.lease.token])
-        self._keep_known(self._hf.database.sync_pool.run(call)[0])
+    def _read_stored(self) -> Does[list[StoredStep]]:
+        calls, job = self._hf.database.calls.steps, self._job
+        return self._grouped(lambda: calls.read([job.id], [job.lease.token]), lambda store: store.read(job))
 
-    async def _aload(self) -> None:
-        async with self._turn:
-            if self._known is None:
-                self._keep_known(await self._aread())
+    def _store_step(self, step: NewStep) -> Does[str]:
+        calls = self._hf.database.calls.steps
+        return self._grouped(lambda: calls.store([step]), lambda store: store.store(step))
 
-    async def _aread(self) -> list[StoredStep]:
-        if self._store is not None:
-            return await self._store.read(self._job)
-        call = self._hf.database.calls.steps.read([self._job.id], [self._job.lease.token])
-        return (await self._hf.database.async_pool.run(call))[0]
-
-    def _keep_known(self, steps: Sequence[StoredStep]) -> None:
-        self._known = {each.name: each for each in steps}
+    def _grouped(self, make: Callable[[], Call[list[T]]], request: Callable[[StepStore], Awaitable[T]]) -> Does[T]:
+        """Run a call for this job alone, or on a worker's event loop in a group with the calls for other jobs."""
+        database, store = self._hf.database, self._store
+        if store is None:
+            result: T = (yield make())[0]
+        else:
+            result = yield Work(lambda: database.sync_pool.run(make())[0], lambda: request(store))
+        return result
 
     def _read_again(self, name: str) -> Does[StoredStep]:
         """Return a step that another run has stored."""
@@ -235,7 +241,7 @@ class Steps:
             return (yield from self._keep_late(step, value))
         data = self.encode(step, value)
         new, pause = self.new_step(step, data), _PAUSE
-        while (outcome := (yield Work(lambda: self._store_now(new), lambda: self._astore(new)))) == "locked":
+        while (outcome := (yield from self._store_step(new))) == "locked":
             yield sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
         if outcome == "lost":
@@ -273,14 +279,6 @@ class Steps:
             round(time.monotonic() - step.began, 3),
         )
 
-    def _store_now(self, step: NewStep) -> str:
-        return self._hf.database.sync_pool.run(self._hf.database.calls.steps.store([step]))[0]
-
-    async def _astore(self, step: NewStep) -> str:
-        if self._store is not None:
-            return await self._store.store(step)
-        return (await self._hf.database.async_pool.run(self._hf.database.calls.steps.store([step])))[0]
-
     def refusal(self, step: RunningStep) -> Call[list[str]]:
         """Return the call that stores a step within its function's transaction; it returns why it is refused."""
         return self._hf.database.calls.steps.refusal(self.new_step(step, step.result))
@@ -301,42 +299,23 @@ class Steps:
 
     def _end_batch(self, batch: ChildBatch) -> Does[None]:
         """Enqueue the children, open and close their batch and store the step: all in one transaction."""
-        yield Work(lambda: self._send_batch(batch), lambda: self._asend_batch(batch))
+        parts, database = self._batch_parts(batch), self._hf.database
+        yield Work(lambda: database.sync_pool.run_together(parts), lambda: database.async_pool.run_together(parts))
 
-    def _batch_calls(self, batch: ChildBatch) -> tuple[Call[str], list[Bulk], Call[Any] | None, Call[None]]:
+    def _batch_parts(self, batch: ChildBatch) -> list[Call[Any] | Bulk]:
         calls, job = self._hf.database.calls, self._job
         for each in batch.jobs:
             each.batch = batch.id
         made = [each.id for each in batch.jobs]
         detail = {"first": min(made), "last": max(made)} if made else {}
         begin = calls.steps.start_batch(job.id, job.lease.token, batch.name, batch.id, batch.tenant, detail)
+        checked = Call(
+            begin.sql, begin.params, lambda rows: self._check(begin.read(rows), batch.name), prepare=begin.prepare
+        )
         special = [each for each in batch.jobs if not each.plain]
-        rest = calls.jobs.enqueue_many(special, "existing") if special else None
-        return begin, Bulk.of([each for each in batch.jobs if each.plain]), rest, calls.batches.close(batch.id)
-
-    def _send_batch(self, batch: ChildBatch) -> None:
-        from holdfast.store.wire.pools import copy_on, run_on
-
-        begin, bulks, rest, close = self._batch_calls(batch)
-        with self._hf.database.sync_pool.lent() as conn, conn.transaction():
-            self._check(run_on(conn, begin), batch.name)
-            for bulk in bulks:
-                copy_on(conn, self._hf.database.calls, bulk)
-            if rest is not None:
-                run_on(conn, rest)
-            run_on(conn, close)
-
-    async def _asend_batch(self, batch: ChildBatch) -> None:
-        from holdfast.store.wire.pools import acopy_on, arun_on
-
-        begin, bulks, rest, close = self._batch_calls(batch)
-        async with self._hf.database.async_pool.transaction() as conn:
-            self._check(await arun_on(conn, begin), batch.name)
-            for bulk in bulks:
-                await acopy_on(conn, self._hf.database.calls, bulk)
-            if rest is not None:
-                await arun_on(conn, rest)
-            await arun_on(conn, close)
+        rest = [calls.jobs.enqueue_many(special, "existing")] if special else []
+        bulks = Bulk.of([each for each in batch.jobs if each.plain])
+        return [checked, *bulks, *rest, calls.batches.close(batch.id)]
 
     def _check(self, outcome: str, name: str) -> None:
         """Raise for a step that another run has begun, which can only be one that has this job by now."""

@@ -7,14 +7,17 @@ statements (SQLAlchemy on asyncpg with its first one), so any other statement wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from psycopg.rows import tuple_row
-
 from holdfast.errors import UsageError
+from holdfast.settings import Settings
 from holdfast.store.call import Call, Rows
+from holdfast.store.wire import connect
+from holdfast.store.wire.statements_async import afetch_rows
+from holdfast.store.wire.statements_sync import fetch_rows
 
 T = TypeVar("T")
 
@@ -38,6 +41,18 @@ async def arun(conn: Any, call: Call[T]) -> T:
     return call.read(await _find(conn, is_async=True).execute(conn, call.sql, call.params))
 
 
+@contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Translate the errors of a block that uses the caller's connection."""
+    try:
+        yield
+    except Exception as error:  # the connection may be of any supported library
+        explanation = connect.explain_callers(error, settings)
+        if explanation is error:
+            raise
+        raise explanation from error
+
+
 def numbered(sql: str, params: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
     """Return the statement with $1, $2 ... for asyncpg, which encodes values by the types that the server infers.
 
@@ -51,21 +66,6 @@ def numbered(sql: str, params: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
             values.append(value)
         parts += ("NULL" if value is None else f"${len(values)}{'::text' if isinstance(value, str) else ''}", after)
     return "".join(parts), tuple(values)
-
-
-def on_psycopg(conn: Any, sql: str, params: Sequence[Any], prepare: bool | None = None) -> Rows:
-    """Return the rows of a statement as tuples, whatever the connection's row factory."""
-    with conn.cursor(row_factory=tuple_row) as cursor:
-        rows: Rows = cursor.execute(sql, params, prepare=prepare).fetchall()
-        return rows
-
-
-async def on_psycopg_async(conn: Any, sql: str, params: Sequence[Any], prepare: bool | None = None) -> Rows:
-    """Return the rows of a statement as tuples, whatever the connection's row factory."""
-    async with conn.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(sql, params, prepare=prepare)
-        rows: Rows = await cursor.fetchall()
-        return rows
 
 
 async def _asyncpg(conn: Any, sql: str, params: Sequence[Any]) -> Rows:
@@ -110,8 +110,8 @@ def _not_postgresql(what: str, found: str) -> UsageError:
 
 _DJANGO = Library("Django connection", _django)
 _LIBRARIES = {
-    "psycopg.Connection": Library("psycopg Connection", on_psycopg),
-    "psycopg.AsyncConnection": Library("psycopg AsyncConnection", on_psycopg_async, True),
+    "psycopg.Connection": Library("psycopg Connection", fetch_rows),
+    "psycopg.AsyncConnection": Library("psycopg AsyncConnection", afetch_rows, True),
     "asyncpg.connection.Connection": Library("asyncpg Connection", _asyncpg, True),
     "asyncpg.pool.PoolConnectionProxy": Library("asyncpg Connection", _asyncpg, True),
     "sqlalchemy.engine.base.Connection": Library("SQLAlchemy Connection", _sqlalchemy),

@@ -14,9 +14,12 @@ from typing import Any
 import psycopg
 
 from holdfast.settings import Settings
-from holdfast.store.wire import connect, hosts
+from holdfast.store.wire import connect
 from holdfast.store.wire.deadline import MOST_ABANDONED, TooManyAbandoned, watch
 
+# Two pools, because handlers that enqueue while they hold a lent connection would deadlock on one. Lent connections
+# are checked first, because a handler's transaction is not repeated here when its connection is dead.
+CALLS, LOANS = "client", "transaction"
 READ_COMMITTED = psycopg.IsolationLevel.READ_COMMITTED
 _NOTHING: Any = nullcontext()
 _LONG = "application_name LIKE 'holdfast %%' AND query_start < clock_timestamp() - make_interval(secs => %s)"
@@ -75,53 +78,8 @@ class Opener:
         return not self._lent and isolation != "read committed"
 
 
-class Connection(psycopg.Connection[Any]):
-    """A connection that `opener` checks when it is opened."""
-
-    @classmethod
-    def connect(cls, conninfo: str = "", *, opener: Opener, **kwargs: Any) -> Connection:  # type: ignore[override]
-        with opener.opening():
-            conn = super().connect(hosts.primary_first(conninfo), **kwargs)
-            try:
-                with watch.within(conn, opener.settings.call_timeout):
-                    pids = watch.abandoned(conn)
-                    row = conn.execute(*opener.question(pids), prepare=False).fetchone()
-                    if opener.judge(conn, pids, row):
-                        conn.isolation_level = READ_COMMITTED
-                    if not _is_iso(conn):
-                        conn.execute("SET datestyle TO 'ISO'", prepare=False)
-            except BaseException:
-                conn.close()
-                raise
-            hosts.remember(conninfo, conn)
-            return conn
-
-
-class AsyncConnection(psycopg.AsyncConnection[Any]):
-    """An async connection that `opener` checks when it is opened."""
-
-    @classmethod
-    async def connect(  # type: ignore[override]
-        cls, conninfo: str = "", *, opener: Opener, **kwargs: Any
-    ) -> AsyncConnection:
-        with opener.opening():
-            conn = await super().connect(hosts.primary_first(conninfo), **kwargs)
-            try:
-                with watch.within(conn, opener.settings.call_timeout):
-                    pids = watch.abandoned(conn)
-                    cursor = await conn.execute(*opener.question(pids), prepare=False)
-                    if opener.judge(conn, pids, await cursor.fetchone()):
-                        await conn.set_isolation_level(READ_COMMITTED)
-                    if not _is_iso(conn):
-                        await conn.execute("SET datestyle TO 'ISO'", prepare=False)
-            except BaseException:
-                await conn.close()
-                raise
-            hosts.remember(conninfo, conn)
-            return conn
-
-
-def _is_iso(conn: Any) -> bool:
+def is_iso(conn: Any) -> bool:
+    """Return whether a connection sends dates as ISO."""
     return str(conn.info.parameter_status("DateStyle") or "ISO").startswith("ISO")
 
 

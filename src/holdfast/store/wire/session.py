@@ -15,8 +15,10 @@ from holdfast.errors import DatabaseUnavailable
 from holdfast.settings import Settings
 from holdfast.store.call import Call, JobDueCallback
 from holdfast.store.wire import connect
+from holdfast.store.wire.connection_async import AsyncConnection
+from holdfast.store.wire.connection_sync import Connection
 from holdfast.store.wire.deadline import watch
-from holdfast.store.wire.opener import AsyncConnection, Connection, Opener, transaction_for
+from holdfast.store.wire.opener import Opener, transaction_for
 
 T = TypeVar("T")
 # Backoff in seconds after a serialization failure or a deadlock (40001, 40P01).

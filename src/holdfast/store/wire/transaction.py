@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.store.call import Call
-from holdfast.store.wire.pools import AsyncPool, SyncPool, arun_on, run_on
+from holdfast.store.wire.pools_async import AsyncPool
+from holdfast.store.wire.pools_sync import SyncPool
+from holdfast.store.wire.statements_async import arun_on
+from holdfast.store.wire.statements_sync import run_on
 
 if TYPE_CHECKING:
     import psycopg

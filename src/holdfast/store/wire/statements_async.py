@@ -1,0 +1,46 @@
+"""Run calls and copy jobs on a psycopg connection, in its current transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from psycopg.rows import tuple_row
+
+from holdfast.store.bulk import Bulk
+from holdfast.store.call import Call, Rows
+from holdfast.store.calls import Calls
+
+T = TypeVar("T")
+
+
+async def afetch_rows(conn: Any, sql: str, params: Sequence[Any], prepare: bool | None = None) -> Rows:
+    """Return the rows of a statement as tuples, whatever the connection's row factory."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(sql, params, prepare=prepare)
+        rows: Rows = await cursor.fetchall()
+        return rows
+
+
+async def arun_on(conn: Any, call: Call[T]) -> T:
+    """Run a call on a connection."""
+    return call.read(await afetch_rows(conn, call.sql, call.params, call.prepare))
+
+
+async def acopy_on(conn: Any, calls: Calls, bulk: Bulk) -> None:
+    """Copy jobs on a connection; the commit wakes their queue's sleepers."""
+    async with conn.transaction(), conn.cursor(row_factory=tuple_row) as cursor:
+        if bulk.may_have_lanes:
+            await arun_on(conn, calls.jobs.begin_bulk())
+        async with cursor.copy(calls.jobs.copy_sql) as copy:
+            for block in bulk.blocks():
+                await copy.write(block)
+        if bulk.like.batch is not None:
+            await arun_on(conn, calls.batches.add(bulk.like.batch, len(bulk.ids)))
+        await arun_on(conn, _after_copy(calls, bulk))
+
+
+def _after_copy(calls: Calls, bulk: Bulk) -> Call[None]:
+    if bulk.may_have_lanes:
+        return calls.jobs.announce_lanes(bulk.like, bulk.lanes.values(), len(bulk.ids))
+    return calls.jobs.wake(bulk.like.queue, len(bulk.ids))
