@@ -46,10 +46,14 @@ class Repeats:
             self._away = error
         pause = self.patience.pause() if away else 0.05 * (_TRIES - self._left)
         if pause is None or waits or not (away or (self._left and (again or isinstance(error, connect.LOST)))):
-            # What keeps a connection from being opened in the time that is left is the absence of the primary.
-            cause = self._away if isinstance(error, PoolTimeout) and self._away is not None else error
-            raise explain_failure(cause, self._opener) from error
+            raise explain_failure(self._cause(error), self._opener) from error
         return (call if again or call.repeat is None else call.repeat()), pause
+
+    def _cause(self, error: Exception) -> Exception:
+        """Return what a failure comes from. A pool that opened no connection in the time that was left, and does not say
+        why, lacks the primary, if that is what the call waited for."""
+        unexplained = isinstance(error, PoolTimeout) and self._opener.failure is None
+        return self._away if unexplained and self._away is not None else error
 
 
 @contextmanager
