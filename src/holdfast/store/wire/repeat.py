@@ -50,8 +50,8 @@ class Repeats:
         return (call if again or call.repeat is None else call.repeat()), pause
 
     def _cause(self, error: Exception) -> Exception:
-        """Return what a failure comes from. A pool that opened no connection in the time that was left, and does not say
-        why, lacks the primary, if that is what the call waited for."""
+        """Return the cause of a failure: for a pool that opened no connection and does not say why, the last sign that
+        there is no primary."""
         unexplained = isinstance(error, PoolTimeout) and self._opener.failure is None
         return self._away if unexplained and self._away is not None else error
 
