@@ -52,7 +52,7 @@ class ThreadCall:
             self.outlasted = asyncio.get_running_loop().create_future()
         return self.outlasted
 
-    def tell(self) -> None:
+    def complete(self) -> None:
         """Complete the futures; runs on the loop after the call has ended."""
         for future in (self.future, self.outlasted):
             if future is not None and not future.done():
@@ -103,4 +103,4 @@ class Threads:
         self._collect_pending = False  # first: a call that ends from now on schedules another run
         while self._ended:
             self._busy -= 1
-            self._ended.popleft().tell()
+            self._ended.popleft().complete()
