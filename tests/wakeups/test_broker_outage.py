@@ -136,8 +136,8 @@ async def outage(dsn: str, exchange: str, broker: Relay | Node, seconds: float, 
             record.starts[number].append(time.monotonic())
 
         def connected() -> bool:
-            consumer, voice = getattr(worker, "consumer", None), hf.database.publisher.voice
-            return bool(consumer and consumer.connected and voice and voice.link.connected)
+            consumer, thread = getattr(worker, "consumer", None), hf.database.publisher.thread
+            return bool(consumer and consumer.connected and thread and thread.connection.connected)
 
         async with working(hf, notify=False, poll=POLL) as worker:
             load = Load(note, record)

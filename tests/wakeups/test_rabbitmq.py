@@ -277,7 +277,7 @@ async def test_a_worker_is_woken_again_when_the_broker_is_back(
             await note.aenqueue(2)  # not announced: the worker looks when it is connected again
             await relay.up()
             assert await soon(ran) == 2
-            await until(lambda: hf.database.publisher.voice and hf.database.publisher.voice.link.connected)
+            await until(lambda: hf.database.publisher.thread and hf.database.publisher.thread.connection.connected)
             await asleep(worker)
             await note.aenqueue(3)
             assert await soon(ran) == 3
@@ -387,11 +387,11 @@ def test_a_caller_never_waits_and_the_buffer_is_bounded() -> None:
     for _ in range(5 * rabbitmq.BUFFER):
         publisher.publish(ids.make())
     assert time.monotonic() - began < 2
-    voice = publisher.voice
-    assert voice is not None and len(voice.queued) <= rabbitmq.BUFFER
+    thread = publisher.thread
+    assert thread is not None and len(thread.queued) <= rabbitmq.BUFFER
     publisher.close()
-    voice.join(5)
-    assert not voice.is_alive()
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 def test_without_the_extra_an_enqueue_succeeds_and_a_worker_says_what_is_missing(
@@ -410,7 +410,7 @@ def test_without_the_extra_an_enqueue_succeeds_and_a_worker_says_what_is_missing
 def test_nothing_is_published_unless_it_is_enabled(hf: Holdfast) -> None:
     note, _ = runs(hf)
     note.enqueue(1)
-    assert hf.database.publisher.voice is None
+    assert hf.database.publisher.thread is None
 
 
 @pytest.mark.parametrize("wrong", [{"amqp_url": "http://x"}, {"amqp_exchange": ""}, {"amqp_routing_key": ""}])

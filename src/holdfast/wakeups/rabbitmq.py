@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 log = logs.get("rabbitmq")
 PER_SECOND = 200  # most messages that a process sends, and most claims that they cause in a worker
 BUFFER = 1000
-LATER = 0.05  # seconds that a caller's own transaction gets to commit
+UNCOMMITTED_DELAY = 0.05  # seconds that a caller's own transaction gets to commit
 STALE = 5.0  # seconds after which a hint is useless: every worker has polled
 LARGEST = 1000  # bytes
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 SOUND_AFTER = 5.0  # seconds after which a connection resets the backoff
 PATIENCE = 5.0  # seconds for connecting, and for each message
 HEARTBEAT = 10  # seconds; a broker silent for twice as long is gone
-FAREWELL = 0.5  # seconds that an exiting process waits for its last message
+CLOSE_TIMEOUT = 0.5  # seconds that an exiting process waits for its last message
 INSTALL = "amqp_enabled needs: pip install 'holdfast-jobs[rabbitmq]'"
 Work = Callable[["AbstractChannel", "AbstractExchange"], Awaitable[None]]
 
 
-class Link:
+class BrokerConnection:
     """One connection to the broker, reopened when it is lost."""
 
     def __init__(self, settings: Settings, name: str) -> None:
@@ -56,7 +56,7 @@ class Link:
         self.connected = False
         self.failing = False  # whether an attempt has failed since the last connection
 
-    async def keep(self, work: Work) -> None:
+    async def run_on_connection(self, work: Work) -> None:
         """Run the work on a connection, and again on the next one after a loss, until the work returns."""
         pause = FIRST_PAUSE
         while True:
@@ -129,8 +129,8 @@ class Link:
         async with asyncio.timeout(PATIENCE), self._opened(asyncio.Event()):
             pass
 
-    def up(self) -> None:
-        """Mark the link as connected."""
+    def mark_connected(self) -> None:
+        """Mark the connection as open."""
         self.connected, self.failing = True, False
         logs.event(
             log,
@@ -157,23 +157,23 @@ class Link:
 
 
 class Consumer:
-    """Receives a worker's messages and calls `stir` for each hint."""
+    """Receives a worker's messages and calls `on_hint` for each hint."""
 
-    def __init__(self, settings: Settings, worker: str, stir: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, worker: str, on_hint: Callable[[], None]) -> None:
         if not installed():
             raise ConfigurationError(INSTALL)
         self._settings = settings
-        self._stir = stir
-        self._link = Link(settings, worker)
+        self._on_hint = on_hint
+        self._connection = BrokerConnection(settings, worker)
 
     @property
     def connected(self) -> bool:
         """Return whether messages would reach this worker."""
-        return self._link.connected
+        return self._connection.connected
 
     async def run(self) -> None:
         """Listen until canceled."""
-        await self._link.keep(self._listen)
+        await self._connection.run_on_connection(self._listen)
 
     async def _listen(self, channel: AbstractChannel, exchange: AbstractExchange) -> None:
         messages: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
@@ -181,12 +181,12 @@ class Consumer:
         queue = await channel.declare_queue(exclusive=True, auto_delete=True, arguments={"x-max-length": 1})
         await queue.bind(exchange, self._settings.amqp_routing_key)
         await queue.consume(messages.put)
-        self._link.up()
-        self._stir()  # earlier messages were missed
+        self._connection.mark_connected()
+        self._on_hint()  # earlier messages were missed
         while True:
             message = await messages.get()
             if is_hint(message.body):
-                self._stir()
+                self._on_hint()
             await asyncio.sleep(1 / PER_SECOND)  # until the ack, the broker keeps only the latest message
             await message.ack()
 
@@ -201,90 +201,90 @@ class Publisher:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._starting = threading.Lock()
-        self.voice: Voice | None = None
+        self.thread: PublisherThread | None = None
 
     def publish(self, job_id: str, *, committed: bool = True) -> None:
-        """Publish a hint for a job; if the job is not committed yet, LATER seconds from now."""
-        self._running_voice().say(job_id, 0 if committed else LATER)
+        """Publish a hint for a job; if the job is not committed yet, UNCOMMITTED_DELAY seconds from now."""
+        self._running_thread().put(job_id, 0 if committed else UNCOMMITTED_DELAY)
 
-    async def reached(self, patience: float) -> bool:
+    async def wait_connected(self, patience: float) -> bool:
         """Return whether the broker is connected; wait for the first attempt only. This uses the connection for
         messages, which stays open, so frequent calls are cheap."""
-        link = self._running_voice().link
+        broker = self._running_thread().connection
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                while not (link.connected or link.failing) and installed():  # noqa: ASYNC110 - another thread sets them
+                while not (broker.connected or broker.failing) and installed():  # noqa: ASYNC110 - another thread sets them
                     await asyncio.sleep(0.01)
-        return link.connected
+        return broker.connected
 
-    def _running_voice(self) -> Voice:
+    def _running_thread(self) -> PublisherThread:
         if self._pid != os.getpid():  # a fork has no threads, and the lock may be held forever
             self._reset()
-        return self.voice or self._start()
+        return self.thread or self._start()
 
     def close(self) -> None:
         """End the thread; wait half a second for its last message."""
-        if self._pid == os.getpid() and (voice := self.voice) is not None:
-            self.voice = None
-            voice.close()
+        if self._pid == os.getpid() and (thread := self.thread) is not None:
+            self.thread = None
+            thread.close()
 
-    def _start(self) -> Voice:
+    def _start(self) -> PublisherThread:
         with self._starting:
-            if self.voice is None:
-                self.voice = Voice(self._settings)
+            if self.thread is None:
+                self.thread = PublisherThread(self._settings)
                 if installed():
-                    self.voice.start()
+                    self.thread.start()
                 else:
                     logs.event(log, logging.WARNING, INSTALL)
                 atexit.register(_close_quietly, weakref.ref(self))
-            return self.voice
+            return self.thread
 
 
-class Voice(threading.Thread):
+class PublisherThread(threading.Thread):
     """The thread that sends a publisher's messages until closed."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(name="holdfast-rabbitmq", daemon=True)
         self._settings = settings
-        self.link = Link(settings, "holdfast publisher")
+        self.connection = BrokerConnection(settings, "holdfast publisher")
         self.queued: deque[tuple[float, str]] = deque(maxlen=BUFFER)
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
 
-    def say(self, job_id: str, delay: float) -> None:
+    def put(self, job_id: str, delay: float) -> None:
         """Queue a message; safe to call from any thread."""
         self.queued.append((time.monotonic() + delay, job_id))
-        self._stir()
+        self._wake_loop()
 
     def close(self) -> None:
-        """End the thread once everything is sent, or after FAREWELL seconds."""
+        """End the thread once everything is sent, or after CLOSE_TIMEOUT seconds."""
         self._closing = True
-        self._stir()
+        self._wake_loop()
         if self.is_alive():
-            self.join(FAREWELL)
+            self.join(CLOSE_TIMEOUT)
 
     def run(self) -> None:
         asyncio.run(self._main())
 
-    def _stir(self) -> None:
+    def _wake_loop(self) -> None:
         if (loop := self._loop) is not None:
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 loop.call_soon_threadsafe(self._wake.set)
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        keeping = asyncio.ensure_future(self.link.keep(self._send_all))
+        keeping = asyncio.ensure_future(self.connection.run_on_connection(self._send_all))
         while not keeping.done():
             await asyncio.wait({keeping}, timeout=0.1)
-            if self._closing and self.link.failing:  # the broker is unavailable
+            if self._closing and self.connection.failing:  # the broker is unavailable
                 keeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await keeping
 
     async def _send_all(self, _: AbstractChannel, exchange: AbstractExchange) -> None:
         """Send until closed. Hints that are due together become one message, which wakes every worker anyway."""
-        self.link.up()
+        self.connection.mark_connected()
         waiting: list[tuple[float, str]] = []
         while True:
             self._wake.clear()
@@ -331,8 +331,8 @@ def why_not(settings: Settings) -> str | None:
     if not installed():
         return INSTALL
     try:
-        asyncio.run(Link(settings, "holdfast doctor").attempt())
-    except Exception as error:  # as in Link.keep
+        asyncio.run(BrokerConnection(settings, "holdfast doctor").attempt())
+    except Exception as error:  # as in BrokerConnection.run_on_connection
         return _describe(error)
     return None
 

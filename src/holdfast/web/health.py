@@ -60,5 +60,5 @@ async def _queue(service: Service) -> dict[str, str]:
     settings = service.hf.settings
     if not (settings.amqp_enabled and settings.health_require_amqp):
         return {}
-    reached = await service.hf.database.publisher.reached(PATIENCE)
-    return {"queue": "ok" if reached else "not connected to RabbitMQ, which HOLDFAST_HEALTH_REQUIRE_AMQP requires"}
+    connected = await service.hf.database.publisher.wait_connected(PATIENCE)
+    return {"queue": "ok" if connected else "not connected to RabbitMQ, which HOLDFAST_HEALTH_REQUIRE_AMQP requires"}
