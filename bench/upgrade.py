@@ -44,7 +44,7 @@ WHERE a.application_name = 'holdfast migrate' AND l.granted AND l.relation = 'li
 
 
 @dataclass
-class Seen:
+class Timings:
     """How long calls took, and how long the lock was seen in each mode, in seconds."""
 
     calls: dict[str, list[float]] = field(default_factory=lambda: {"enqueue": [], "claim": [], "finish": []})
@@ -57,7 +57,7 @@ class Load:
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._ends = threading.Event()
-        self.seen = Seen()
+        self.timings = Timings()
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -79,7 +79,7 @@ class Load:
         try:
             return call()
         finally:
-            self.seen.calls[name].append(time.perf_counter() - begun)
+            self.timings.calls[name].append(time.perf_counter() - begun)
 
     def _enqueue(self) -> None:
         with self._connect() as conn:
@@ -102,15 +102,15 @@ class Load:
                 for mode in modes:
                     since.setdefault(mode, now)
                 for mode in set(since) - modes:
-                    self.seen.held.setdefault(mode, []).append(now - since.pop(mode))
+                    self.timings.held.setdefault(mode, []).append(now - since.pop(mode))
                 time.sleep(0.0005)
 
 
-def report(title: str, seconds: float, seen: Seen) -> None:
+def report(title: str, seconds: float, timings: Timings) -> None:
     longest = ", ".join(
-        f"{name} {max(found) * 1000:.0f} ms of {len(found)}" for name, found in seen.calls.items() if found
+        f"{name} {max(found) * 1000:.0f} ms of {len(found)}" for name, found in timings.calls.items() if found
     )
-    held = ", ".join(f"{mode} {max(found) * 1000:.0f} ms" for mode, found in seen.held.items()) or "none seen"
+    held = ", ".join(f"{mode} {max(found) * 1000:.0f} ms" for mode, found in timings.held.items()) or "none seen"
     print(f"{title}: {seconds:.1f} s; longest calls: {longest}; lock on live: {held}", flush=True)
 
 
@@ -122,7 +122,7 @@ def measure(dsn: str, title: str, work: Callable[[], Any]) -> None:
         work()
         seconds = time.perf_counter() - begun
         time.sleep(0.5)
-    report(title, seconds, load.seen)
+    report(title, seconds, load.timings)
 
 
 def hold(dsn: str, seconds: float, held: threading.Event) -> None:

@@ -13,7 +13,7 @@ from holdfast import ConfigurationError, DatabaseUnavailable, Holdfast, Holdfast
 from holdfast.settings import Settings
 from holdfast.store.call import Call
 from holdfast.store.dev.embedded import EmbeddedPostgres
-from holdfast.store.migrations import Found
+from holdfast.store.migrations import SchemaState
 from holdfast.store.wire import connect
 from holdfast.store.wire.session import ThreadSession
 from tests.conftest import wait_until
@@ -81,7 +81,7 @@ def test_an_old_server_is_refused() -> None:
 
 def test_a_missing_schema_is_reported_with_the_database_that_lacks_it() -> None:
     with pytest.raises(SchemaError, match=r"not set up in postgresql://u:\*\*\*@h/d; run: holdfast migrate"):
-        connect.check_schema(Found(None, None), "holdfast", ("postgresql://u:secret@h/d", "holdfast"))
+        connect.check_schema(SchemaState(None, None), "holdfast", ("postgresql://u:secret@h/d", "holdfast"))
 
 
 def test_a_missing_schema_on_the_callers_connection_is_reported_without_the_statement(hf: Holdfast, dsn: str) -> None:

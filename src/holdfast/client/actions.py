@@ -13,7 +13,7 @@ from holdfast.client import restore
 from holdfast.client.operation import Noun, Steps, operation, sleep
 from holdfast.errors import HoldfastError, UnknownAction
 from holdfast.model import payload
-from holdfast.model.action import REST, ActionInfo, Kind, Preview, Where, Worked
+from holdfast.model.action import REST, ActionInfo, ActionProgress, Kind, Preview, Where
 from holdfast.model.job import ids as new_ids
 from holdfast.model.job import parse_id
 from holdfast.model.view import EVERYTHING, View
@@ -109,7 +109,7 @@ class Actions(Noun):
         ends = None if timeout is None else time.monotonic() + timeout
         while True:
             began = time.monotonic()
-            worked: Worked = yield self._calls.actions.work(parse_id(action_id))
+            worked: ActionProgress = yield self._calls.actions.work(parse_id(action_id))
             rest = (time.monotonic() - began) * REST if worked.more else LONGEST_REST
             info = yield from self._get(action_id)
             if on_progress is not None:

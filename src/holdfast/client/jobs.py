@@ -53,7 +53,7 @@ def where(**which: Any) -> Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The result of a search; next is the place to go on from, None at the end."""
 
     jobs: list[JobInfo]
@@ -186,7 +186,7 @@ class Jobs(Noun):
         limit: int = 50,
         seconds: float = 1.0,
         **which: Unpack[JobFilter],
-    ) -> Steps[Found]:
+    ) -> Steps[SearchResult]:
         """Return the newest jobs that have these arguments and match the filter, as list(). It reads jobs for so many
         seconds at most. If there may be more, `next` is the place to go on from: pass it as `before`."""
         found: builtins.list[JobInfo] = []
@@ -199,9 +199,9 @@ class Jobs(Noun):
             part: Part[JobInfo] = yield jobs.list(JobInfo, matching, rest, args=args)
             found += part.rows
             if len(found) == limit:
-                return Found(found, found[-1].id)
+                return SearchResult(found, found[-1].id)
             if floor is None or time.monotonic() > ends:
-                return Found(found, floor)
+                return SearchResult(found, floor)
             page = replace(page, before=floor)
             step = min(step * 4, LONGEST_STEP) if time.monotonic() - began < QUICK else step
 

@@ -39,7 +39,7 @@ from holdfast.model.outcome import clean
 from holdfast.settings import VERSION
 from holdfast.telemetry import logs
 
-_refusals = logs.Seldom(logs.get("webhooks"))
+_refusals = logs.RateLimitedLog(logs.get("webhooks"))
 MOST_BODY = 16_384
 MOST_HEADERS = 8_192
 _MOST_READ = 131_072  # bytes read of one response

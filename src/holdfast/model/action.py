@@ -73,7 +73,7 @@ class ActionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
+class ActionProgress:
     """The result of one step; id is None if there was nothing to work on. more: call again at once."""
 
     id: str | None

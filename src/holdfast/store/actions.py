@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.action import STEP, ActionInfo, Preview, Worked
+from holdfast.model.action import STEP, ActionInfo, ActionProgress, Preview
 from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import Call, array, as_json, first, last, mapping, text_array
 from holdfast.store.select import every, given, visible
@@ -50,12 +50,12 @@ class ActionCalls:
             first,
         )
 
-    def work(self, id_: str | None = None, seconds: float = STEP) -> Call[Worked]:
+    def work(self, id_: str | None = None, seconds: float = STEP) -> Call[ActionProgress]:
         """Work on one action for so many seconds; commit each step."""
         return Call(
             f"SELECT id::text, state, more FROM {self.schema}.work_actions(%s::uuid, make_interval(secs => %s))",
             (id_, seconds),
-            lambda rows: Worked(*rows[0]),
+            lambda rows: ActionProgress(*rows[0]),
         )
 
     def abort(self, id_: str, by: str | None, reason: str | None, view: View = EVERYTHING) -> Call[bool]:

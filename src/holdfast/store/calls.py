@@ -12,7 +12,7 @@ from holdfast.store.errors import ErrorCalls
 from holdfast.store.figures import FigureCalls
 from holdfast.store.jobs import JobCalls
 from holdfast.store.limits import LimitCalls
-from holdfast.store.migrations import Found
+from holdfast.store.migrations import SchemaState
 from holdfast.store.outbox import OutboxCalls
 from holdfast.store.plan import FOUND
 from holdfast.store.queues import QueueCalls
@@ -49,6 +49,6 @@ class Calls:
         for noun, kind in get_type_hints(Calls).items():
             setattr(self, noun, kind(schema))
 
-    def version(self) -> Call[Found]:
+    def version(self) -> Call[SchemaState]:
         """Return the schema's version, and the oldest that it works with."""
-        return Call(FOUND.format(self.schema), (), lambda rows: Found(*rows[0]))
+        return Call(FOUND.format(self.schema), (), lambda rows: SchemaState(*rows[0]))

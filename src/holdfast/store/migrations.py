@@ -40,7 +40,7 @@ WHERE f.name IN (SELECT 'functions/' || proname || '.sql' FROM pg_proc WHERE pro
 """
 
 
-class Found(NamedTuple):
+class SchemaState(NamedTuple):
     """A database's schema: its version, and the oldest schema number whose processes it works with."""
 
     version: int | None

@@ -9,8 +9,8 @@ from holdfast.errors import UsageError
 from holdfast.store.call import Rows
 from holdfast.store.migrations import (
     KNOWN,
-    Found,
     Migration,
+    SchemaState,
     Step,
     checksum,
     expected_version,
@@ -40,7 +40,7 @@ class Part:
 class Plan:
     """The migrations that are missing up to `to`, how many steps of each are done, and the files that differ."""
 
-    found: Found
+    found: SchemaState
     to: int
     missing: tuple[Migration, ...]
     done: dict[int, int]
@@ -101,14 +101,14 @@ def make_plan(fetch: Fetch, schema: str, to: int | None = None) -> Plan:
     return Plan(found, target, missing, {version: steps for version, steps, _ in rows}, differ)
 
 
-def find_version(fetch: Fetch, schema: str) -> Found:
+def find_version(fetch: Fetch, schema: str) -> SchemaState:
     """Return the version of a database's schema, and the oldest that it works with."""
     if not fetch(f"SELECT to_regclass('{schema}.schema_info') IS NOT NULL")[0][0]:
-        return Found(None, None)
-    return Found(*fetch(FOUND.format(schema))[0])
+        return SchemaState(None, None)
+    return SchemaState(*fetch(FOUND.format(schema))[0])
 
 
-def _target(found: Found, to: int | None) -> int:
+def _target(found: SchemaState, to: int | None) -> int:
     """Return the version to migrate to; refuse one that would lose data, or that this release cannot use."""
     newest, at = expected_version(), found.version or 0
     if to is None:

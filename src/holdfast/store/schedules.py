@@ -40,7 +40,7 @@ class NextSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
+class FireResult:
     """The result of firing a schedule: the number of jobs (None if there was nothing to fire), the problem if it could
     not be fired, and the first job."""
 
@@ -70,7 +70,7 @@ class ScheduleCalls:
             lambda rows: [NextSlot(*row) for row in rows],
         )
 
-    def fire(self, fires: Iterable[tuple[NextSlot, Due]]) -> Call[builtins.list[Fired]]:
+    def fire(self, fires: Iterable[tuple[NextSlot, Due]]) -> Call[builtins.list[FireResult]]:
         slots = [
             {
                 "name": it.name,
@@ -85,7 +85,7 @@ class ScheduleCalls:
         return Call(
             f"SELECT name, cardinality(ids), problem, ids[1]::text FROM {self.schema}.fire_schedules(%s::jsonb)",
             (msgspec.json.encode(slots).decode(),),
-            lambda rows: [Fired(*row) for row in rows],
+            lambda rows: [FireResult(*row) for row in rows],
             due=lambda fired: last([each.job for each in fired if each.job]),
         )
 

@@ -14,7 +14,7 @@ _COLUMNS = "id::text, name, shown, tenant, scopes, created_at, expires_at, revok
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class IdempotencyState:
     """The state of an Idempotency-Key: new, same (with the stored response) or other (another request's)."""
 
     outcome: str
@@ -79,11 +79,11 @@ class TokenCalls:
         """Return the key that seals the cursors of lists, shared by all processes of the service."""
         return Call(f"SELECT key FROM {self.schema}.cursor_keys", (), _first)
 
-    def begin_response(self, owner: str, key: str, fingerprint: bytes) -> Call[Begun]:
+    def begin_response(self, owner: str, key: str, fingerprint: bytes) -> Call[IdempotencyState]:
         return Call(
             f"SELECT outcome, status, body FROM {self.schema}.begin_response(%s, %s, decode(%s, 'hex'))",
             (owner, key, fingerprint.hex()),
-            lambda rows: Begun(*rows[0]),
+            lambda rows: IdempotencyState(*rows[0]),
         )
 
     def store_response(self, owner: str, key: str, status: int, body: str) -> Call[None]:

@@ -29,7 +29,7 @@ Wanted = Literal["drain", "now"]
 
 
 @dataclass(frozen=True, slots=True)
-class Upkept:
+class UpkeepResult:
     """The result of one round of upkeep; term is None if another worker leads."""
 
     term: int | None
@@ -74,12 +74,12 @@ class WorkerCalls:
             firsts,
         )
 
-    def upkeep(self, worker: str, ttl: float) -> Call[Upkept]:
+    def upkeep(self, worker: str, ttl: float) -> Call[UpkeepResult]:
         return Call(
             "SELECT term, promoted, reclaimed, expired, next_slot, known, asleep, acting, stop "
             f"FROM {self.schema}.upkeep(%s, make_interval(secs => %s))",
             (worker, ttl),
-            lambda rows: Upkept(*rows[0]),
+            lambda rows: UpkeepResult(*rows[0]),
         )
 
     def prune(self, limit: int = 1000) -> Call[tuple[int, int]]:

@@ -38,7 +38,7 @@ def event(logger: logging.Logger, level: int, text: str, **fields: Any) -> None:
         logger.log(level, "%s%s", text, Fields(fields), extra={"event": text, "fields": fields}, stacklevel=2)
 
 
-class Seldom:
+class RateLimitedLog:
     """Rate-limited warnings for conditions that last (an outage): one per interval for each text and subject, repeats
     at level debug."""
 

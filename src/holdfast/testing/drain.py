@@ -25,7 +25,7 @@ from holdfast.model.outbox import PREFIX
 from holdfast.model.outcome import SETTLED
 from holdfast.store.dev.scratch import Scratch
 from holdfast.testing.enqueued import name_of
-from holdfast.testing.watched import KeptSession, Seen, WatchedWorker
+from holdfast.testing.watched import KeptSession, RecordedAttempt, WatchedWorker
 from holdfast.upkeep.timetable import Timetable
 
 _WAY = ("holdfast.worker", "holdfast.testing", "concurrent.futures")
@@ -95,7 +95,7 @@ class Drain:
         self._hf = hf
         self._database = database
         self._plan = plan
-        self._records: list[Seen] = []
+        self._records: list[RecordedAttempt] = []
         self._deadline = time.monotonic() + plan.timeout
 
     async def run(self) -> None:
@@ -179,7 +179,7 @@ class Drain:
                 await asyncio.wait({running})
         running.result()
 
-    def _note(self, record: Seen) -> None:
+    def _note(self, record: RecordedAttempt) -> None:
         if (
             record.error is None
             and record.job.task not in self._hf.registry.tasks
@@ -236,7 +236,7 @@ class Drain:
         ids = {record.job.id for record in self._records}
         return {info.id: info for info in self._database.run(self._hf.database.calls.jobs.get_many(ids))}
 
-    def _last_of_each(self) -> list[Seen]:
+    def _last_of_each(self) -> list[RecordedAttempt]:
         return list({record.job.id: record for record in self._records}.values())
 
     def _tally(self) -> str:
@@ -251,7 +251,7 @@ class Drain:
         )
 
 
-def _attempt(record: Seen, status: Status) -> Attempt:
+def _attempt(record: RecordedAttempt, status: Status) -> Attempt:
     job, outcome = record.job, record.outcome
     data = job.result if outcome is None or outcome.result is None else outcome.result
     name = "succeeded" if outcome is None or outcome.outcome == SETTLED else outcome.outcome
@@ -269,7 +269,7 @@ def _attempt(record: Seen, status: Status) -> Attempt:
     )
 
 
-def _raisable(record: Seen, info: JobInfo) -> BaseException:
+def _raisable(record: RecordedAttempt, info: JobInfo) -> BaseException:
     """Return the exception to raise: the handler's own, with a note that names the job."""
     job, error = record.job, record.error
     which = f"job {job.id} of task {job.task!r}, attempt {job.attempt} of {job.max_attempts}, is now {info.status}"

@@ -34,7 +34,7 @@ _CHOSEN = (RetryLater, Snooze, Cancel)  # a handler raises these on purpose, so 
 
 
 @dataclass(slots=True)
-class Seen:
+class RecordedAttempt:
     """One attempt, as the worker reports it."""
 
     job: Job
@@ -56,7 +56,7 @@ class WatchedWorker(Worker):
         self,
         hf: Holdfast,
         database: Scratch,
-        on_attempt: Callable[[Seen], None],
+        on_attempt: Callable[[RecordedAttempt], None],
         queues: Sequence[str],
         only: str | None,
         *,
@@ -91,7 +91,7 @@ class WatchedWorker(Worker):
 class WatchedAttempts(Attempts):
     """Attempts that are reported as they end."""
 
-    def __init__(self, on_attempt: Callable[[Seen], None], *parts: Any) -> None:
+    def __init__(self, on_attempt: Callable[[RecordedAttempt], None], *parts: Any) -> None:
         arguments = (*parts, self._keep_error)
         super().__init__(*arguments)
         self._on_attempt = on_attempt
@@ -106,9 +106,9 @@ class WatchedAttempts(Attempts):
             outcome = await super().execute(job)
         except asyncio.CancelledError:
             if job.canceled:
-                self._on_attempt(Seen(job, cancellation(job), None))
+                self._on_attempt(RecordedAttempt(job, cancellation(job), None))
             raise
-        self._on_attempt(Seen(job, outcome, self._errors.pop(job.id, None)))
+        self._on_attempt(RecordedAttempt(job, outcome, self._errors.pop(job.id, None)))
         return outcome
 
 

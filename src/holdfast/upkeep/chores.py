@@ -15,7 +15,7 @@ from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
-from holdfast.store.workers import Upkept
+from holdfast.store.workers import UpkeepResult
 from holdfast.telemetry import logs
 from holdfast.upkeep.timetable import Timetable
 
@@ -29,7 +29,7 @@ SNAPSHOT_SHARE = 20  # a snapshot is followed by so many times its own duration 
 FULL_ROUND = 1000  # jobs promoted in one round from which the next follows at once
 
 
-OnRound = Callable[[Upkept], Awaitable[None]]  # receives the result of each round
+OnRound = Callable[[UpkeepResult], Awaitable[None]]  # receives the result of each round
 
 
 class Upkeep:
@@ -54,7 +54,7 @@ class Upkeep:
         self._leads = False
         self._snapshot_at = 0.0
         self._acting = False  # whether there are actions to work on
-        self._warnings = logs.Seldom(log, clock=clock)
+        self._warnings = logs.RateLimitedLog(log, clock=clock)
         self._timetable = Timetable(settings, session, calls, clock)
 
     async def run(self) -> None:
@@ -139,6 +139,6 @@ class Upkeep:
         while (await self._session.run(self._calls.workers.prune(PRUNE_STEP)))[1] >= PRUNE_STEP:
             pass
 
-    def _log_reclaims(self, result: Upkept) -> None:
+    def _log_reclaims(self, result: UpkeepResult) -> None:
         for each in result.reclaimed:
             logs.event(log, logging.WARNING, "lease reclaimed", prior_worker=each["worker"], jobs=each["jobs"])

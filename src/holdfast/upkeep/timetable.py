@@ -16,7 +16,7 @@ from holdfast.model.clock import CLOCK, Clock
 from holdfast.model.schedule import MOST, Cron, Due
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
-from holdfast.store.schedules import Fired, NextSlot
+from holdfast.store.schedules import FireResult, NextSlot
 from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs
 
@@ -88,7 +88,7 @@ class Timetable:
             else:
                 yield slot, plan
 
-    def _note(self, result: Fired) -> bool:
+    def _note(self, result: FireResult) -> bool:
         """Return whether the schedule has advanced; set it aside if it could not be fired."""
         if result.problem is not None:
             self._set_aside(result.name, result.problem)

@@ -23,7 +23,7 @@ async def listen(session: Session, calls: Calls, worker: str, on_notification: C
     A notification is "WORKER" or "WORKER PAYLOAD". The first of each connection is empty: earlier notifications may
     have been missed.
     """
-    warnings, pause = logs.Seldom(log), 0.1
+    warnings, pause = logs.RateLimitedLog(log), 0.1
     while True:
         try:
             async for text in session.listen(calls.channel):

@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.telemetry import logs
 
 log = logs.get("web")
-_outages = logs.Seldom(log)
+_outages = logs.RateLimitedLog(log)
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:holdfast:problem:"
 _OTHER = ("the request failed", "http")  # title and name

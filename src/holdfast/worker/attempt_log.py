@@ -27,7 +27,7 @@ class AttemptLog:
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
-        self._unknown = logs.Seldom(log, UNKNOWN_EVERY, clock)
+        self._unknown = logs.RateLimitedLog(log, UNKNOWN_EVERY, clock)
         self.failed = 0
         self.failures = Failures()  # of the current window
 

@@ -36,7 +36,7 @@ class CancelPoll:
         self._clock = clock
         self._requested = asyncio.Event()
         self._due_at = clock.monotonic() + LOOK_EVERY
-        self._warnings = logs.Seldom(log, clock=clock)
+        self._warnings = logs.RateLimitedLog(log, clock=clock)
 
     def look_soon(self) -> None:
         """Poll at once."""

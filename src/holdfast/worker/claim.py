@@ -155,7 +155,7 @@ class Outage:
         self._worker = worker
         self._clock = clock
         self._since: float | None = None
-        self._warnings = logs.Seldom(log, clock=clock)
+        self._warnings = logs.RateLimitedLog(log, clock=clock)
 
     def note(self, error: HoldfastError) -> None:
         """Log that a claim has failed."""

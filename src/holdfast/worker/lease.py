@@ -54,7 +54,7 @@ class LeaseKeeper(threading.Thread):
         self._clock = clock
         self._over = threading.Event()
         self._renewed_at = clock.monotonic()  # -inf after a failure
-        self._warnings = logs.Seldom(log, clock=clock)
+        self._warnings = logs.RateLimitedLog(log, clock=clock)
 
     @property
     def _margin(self) -> float:

@@ -15,7 +15,7 @@ from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import VERSION, Settings
 from holdfast.store.wire.connect_once import connect_once
 from holdfast.store.wire.session import Session
-from holdfast.store.workers import Upkept
+from holdfast.store.workers import UpkeepResult
 from holdfast.telemetry import logs
 from holdfast.upkeep.chores import Upkeep
 from holdfast.wakeups import notify
@@ -53,7 +53,7 @@ class Presence:
     async def enter(self, *, waits: bool = True) -> bool:
         """Register the worker; return False if it was stopped meanwhile. Wait while the database is down, and raise at
         once if it is set up wrongly."""
-        warnings, pause = logs.Seldom(log, clock=self._clock), 0.2
+        warnings, pause = logs.RateLimitedLog(log, clock=self._clock), 0.2
         while True:
             try:
                 await asyncio.to_thread(connect_once, self._settings)
@@ -126,7 +126,7 @@ class Presence:
             )
         self._unregistered = bool(left)
 
-    async def _on_round(self, found: Upkept) -> None:
+    async def _on_round(self, found: UpkeepResult) -> None:
         """Register what was left, and the worker itself if a long outage removed its row. A stopping worker does not:
         it would be shown as working again. Obey an operator's request to stop."""
         if found.stop is not None:

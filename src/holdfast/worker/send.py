@@ -48,7 +48,7 @@ class Sender:
         self._put_back = put_back
         self._on_mismatch = on_mismatch
         self._clock = clock
-        self._warnings = logs.Seldom(log, clock=clock)
+        self._warnings = logs.RateLimitedLog(log, clock=clock)
         self.starts = LateStarts(session, calls, clock)
         self.stale = 0  # outcomes refused because their lease was lost
 
@@ -168,7 +168,7 @@ class EndingBatches(set[str]):
         self._calls = calls
         self._clock = clock
         self._look_at = 0.0
-        self._warnings = logs.Seldom(log, clock=clock)
+        self._warnings = logs.RateLimitedLog(log, clock=clock)
 
     async def complete(self, *, at_once: bool) -> None:
         """Complete those whose last job has ended: every LOOK_EVERY seconds, or at once."""
@@ -191,7 +191,7 @@ class LateStarts:
         self._session = session
         self._calls = calls
         self._clock = clock
-        self._warnings = logs.Seldom(log, clock=clock)
+        self._warnings = logs.RateLimitedLog(log, clock=clock)
         self.jobs: list[Job] = []
 
     async def store(self) -> None:

@@ -26,7 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.model import payload
 from holdfast.settings import Settings, other_address
-from holdfast.store.migrations import Found, expected_version, oldest_version
+from holdfast.store.migrations import SchemaState, expected_version, oldest_version
 from holdfast.store.wire import hosts
 from holdfast.store.wire.deadline import Overdue, StalePlan, TooManyAbandoned
 
@@ -185,7 +185,7 @@ def check_server(version: int) -> None:
 
 
 def check_schema(
-    found: Found, schema: str, database: tuple[str, str] | None = None, *, oldest: int | None = None
+    found: SchemaState, schema: str, database: tuple[str, str] | None = None, *, oldest: int | None = None
 ) -> None:
     """Raise SchemaError unless this release works with the schema, and the schema with this release."""
     known = expected_version()
