@@ -18,7 +18,7 @@ from holdfast.store.select import PAGE_BYTES
 from holdfast.web import app, authenticate, guard, waiting
 from holdfast.web.guard import Bounds, Guard
 from holdfast.web.pages import MOST_PAGES, Pages
-from holdfast.web.service import CALLER, TURN, Service, token_key
+from holdfast.web.service import CALLER, SLOT, Service, token_key
 from tests.support import serving
 from tests.support.serving import Sql, http_fixture, json_body, problem, shop_fixture  # noqa: F401 - fixtures
 
@@ -517,14 +517,14 @@ async def test_a_waiting_request_of_a_tenant_gives_its_turn_back(
     go = asyncio.Event()
 
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-        working.append((scope[CALLER].tenant, scope[TURN]))
+        working.append((scope[CALLER].tenant, scope[SLOT]))
         await go.wait()
 
     async def nothing(*_: Any) -> Any:
         raise AssertionError
 
     service = Service(shop)
-    checked = authenticate.Authenticated(inner, service, "/v1", {"jobs"}, [])
+    checked = authenticate.AuthenticationMiddleware(inner, service, "/v1", {"jobs"}, [])
     bearers = [f"Bearer {serving.token(shop, tenant)}" for tenant in ("acme", "globex")]
     for each in bearers:
         await service.caller(token_key(each))  # known from now on, so that there is no wait
@@ -535,7 +535,7 @@ async def test_a_waiting_request_of_a_tenant_gives_its_turn_back(
             await asyncio.sleep(0)
         assert len(working) == count
         assert {tenant for tenant, _ in working[:3]} == {"acme", "globex"}
-        next(turn for tenant, turn in working[count - 3 :] if tenant == "acme").done()
+        next(slot for tenant, slot in working[count - 3 :] if tenant == "acme").release()
     go.set()
     await asyncio.gather(*requests)
     assert checked._tenants == {}, "a tenant without requests costs nothing"

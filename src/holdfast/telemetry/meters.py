@@ -33,14 +33,14 @@ class HasMeters(Protocol):
     def meters(self) -> list[Any]: ...
 
 
-class Measured(Protocol):
+class HasRegistry(Protocol):
     """An application: Holdfast."""
 
     @property
     def registry(self) -> HasMeters: ...
 
 
-class Counted(Protocol):
+class Collector(Protocol):
     """A collector with durations: WorkerMetrics, RequestMetrics."""
 
     durations: Durations
@@ -48,7 +48,7 @@ class Counted(Protocol):
     def families(self) -> Iterator[Family]: ...
 
 
-def measure(hf: Measured, meter_provider: MeterProvider | None = None) -> None:
+def measure(hf: HasRegistry, meter_provider: MeterProvider | None = None) -> None:
     """Export the metrics of an application's workers and services, with the given provider or the global one.
 
     Call it once, where `hf` is created.
@@ -56,10 +56,10 @@ def measure(hf: Measured, meter_provider: MeterProvider | None = None) -> None:
     hf.registry.meters.append(get_meter("holdfast", VERSION, meter_provider))
 
 
-def observe(meter: Meter, counted: Counted) -> None:
+def observe(meter: Meter, collector: Collector) -> None:
     """Create the instruments of a worker, or of a service's requests."""
-    _create(meter, counted.families(), counted.families)
-    _create(meter, counted.durations.families(), counted.durations.families)
+    _create(meter, collector.families(), collector.families)
+    _create(meter, collector.durations.families(), collector.durations.families)
 
 
 def observe_database(meter: Meter, schema: str, ask: Callable[[Call[Figures]], Figures]) -> None:

@@ -50,14 +50,14 @@ PROPAGATED = ("traceparent", "tracestate", "baggage")
 LONGEST_TEXT = 2000  # characters of an error's text in a span
 
 
-class Traced(Protocol):
+class SupportsMiddleware(Protocol):
     """An application that takes middleware: Holdfast."""
 
     def around_enqueue(self, layer: Any, /) -> Any: ...
     def around_attempt(self, layer: Any, /) -> Any: ...
 
 
-def trace(hf: Traced, tracer_provider: TracerProvider | None = None, *, roots: bool = True) -> None:
+def trace(hf: SupportsMiddleware, tracer_provider: TracerProvider | None = None, *, roots: bool = True) -> None:
     """Trace an application's enqueues, emits and attempts, with the given provider or the global one.
 
     Call it once, where `hf` is created, in programs that enqueue and in workers. Middleware registered before it runs

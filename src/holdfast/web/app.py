@@ -29,11 +29,11 @@ from holdfast.web import (
     webhooks,
     workers,
 )
-from holdfast.web.authenticate import Authenticated
+from holdfast.web.authenticate import AuthenticationMiddleware
 from holdfast.web.context import RequestContext
 from holdfast.web.dashboard.app import Dashboard
 from holdfast.web.guard import Bounds, Guard, route_path
-from holdfast.web.problems import Caught, Problem, of
+from holdfast.web.problems import ErrorMiddleware, Problem, of
 from holdfast.web.routing import Route, Router
 from holdfast.web.service import CALLER, Service
 
@@ -75,8 +75,8 @@ class Application:
         self.figures = observe.Figures(self.service, {route.label for route in self.routes} | pages_)
         self.pages = pages.Pages([each for each in self.routes if each.tag], dashboard=hf.settings.dashboard)
         guarded = {route.path.split("/")[2] for route in self.routes if route.options.needs is not None}
-        inner = Authenticated(self._respond, self.service, "/v1", guarded, tick_secrets)
-        self._outermost = observe.Counted(Guard(Caught(inner), Bounds.of(hf.settings)), self.figures)
+        inner = AuthenticationMiddleware(self._respond, self.service, "/v1", guarded, tick_secrets)
+        self._outermost = observe.RequestCounter(Guard(ErrorMiddleware(inner), Bounds.of(hf.settings)), self.figures)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

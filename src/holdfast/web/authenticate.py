@@ -15,7 +15,7 @@ from holdfast.model.token import Caller
 from holdfast.web import secrets
 from holdfast.web.guard import route_path
 from holdfast.web.problems import Problem, of
-from holdfast.web.service import CALLER, TURN, Service, Turn, token_key, unauthenticated
+from holdfast.web.service import CALLER, SLOT, RequestSlot, Service, token_key, unauthenticated
 
 SHARE = 4  # a tenant may use one in so many of max_requests
 AT_ONCE = 32  # running requests of one tenant; further ones wait for a slot
@@ -24,7 +24,7 @@ MOST_RATES = 10_000  # tokens whose rate is tracked
 TICK_REFUSED = "send one of HOLDFAST_TICK_SECRETS in the header x-internal-secret"
 
 
-class Authenticated:
+class AuthenticationMiddleware:
     """Pass on requests with a valid token, and requests to paths that need none or do not exist."""
 
     def __init__(
@@ -74,14 +74,14 @@ class Authenticated:
             return
         state = self._tenants.setdefault(tenant, _Tenant())
         state.active += 1
-        turn = None
+        slot = None
         try:
-            await state.turns.acquire()
-            turn = scope[TURN] = Turn(state.turns)
+            await state.slots.acquire()
+            slot = scope[SLOT] = RequestSlot(state.slots)
             await self._inner(scope, receive, send)
         finally:
-            if turn is not None:
-                turn.done()
+            if slot is not None:
+                slot.release()
             state.active -= 1
             if not state.active:
                 del self._tenants[tenant]
@@ -100,11 +100,11 @@ class Authenticated:
 class _Tenant:
     """The requests of one tenant: how many are handled, and the slots of those that run."""
 
-    __slots__ = ("active", "turns")
+    __slots__ = ("active", "slots")
 
     def __init__(self) -> None:
         self.active = 0
-        self.turns = asyncio.Semaphore(AT_ONCE)
+        self.slots = asyncio.Semaphore(AT_ONCE)
 
 
 class Rates:

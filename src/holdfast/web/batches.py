@@ -38,7 +38,7 @@ class NewBatch(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class MadeBatch:
+class AcceptedBatch:
     """A new batch, and its jobs in the order given."""
 
     id: str
@@ -54,7 +54,7 @@ class Batches:
 
 
 @routes.post("", WRITES, status=201)
-async def create(ctx: RequestContext, new: NewBatch) -> MadeBatch:
+async def create(ctx: RequestContext, new: NewBatch) -> AcceptedBatch:
     """Create a batch and its jobs, all or none."""
     async with ctx.transaction() as conn:
         on_done: Enqueuer[Any, Any] | None = None
@@ -70,7 +70,7 @@ async def create(ctx: RequestContext, new: NewBatch) -> MadeBatch:
         ids = await enqueue_all(ctx, new.jobs, batch)
         if not new.open:
             await batch.__aexit__(None, None, None)
-        return MadeBatch(batch.id, ids)
+        return AcceptedBatch(batch.id, ids)
 
 
 @routes.get("", READS)

@@ -17,7 +17,7 @@ from holdfast.store.call import Call
 from holdfast.store.calls import Calls
 from holdfast.web.body import receive_body
 from holdfast.web.problems import Problem, unknown
-from holdfast.web.service import TURN, Service, server_stops, token_key
+from holdfast.web.service import SLOT, Service, server_stops, token_key
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -123,10 +123,10 @@ class RequestContext:
 
     def begin_wait(self) -> None:
         """Release the request's slot, because from now on it only waits."""
-        if (turn := self.request.scope.get(TURN)) is not None:
-            turn.done()
+        if (slot := self.request.scope.get(SLOT)) is not None:
+            slot.release()
 
-    async def stays(self) -> bool:
+    async def may_continue(self) -> bool:
         """Return whether a request may keep waiting: the server runs, the client is connected, the token is valid."""
         if server_stops() or await self.request.is_disconnected():
             return False

@@ -29,7 +29,7 @@ class WhichDead(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class DeadLetterChange:
     """The jobs that were retried or discarded, and those left unchanged."""
 
     ids: list[str]
@@ -48,19 +48,19 @@ async def list_dead(ctx: RequestContext, query: ListDead) -> Jobs:
 
 
 @routes.post("/retry", WRITES)
-async def retry(ctx: RequestContext, which: WhichDead) -> Moved:
+async def retry(ctx: RequestContext, which: WhichDead) -> DeadLetterChange:
     """Put failed and dead jobs back into the queue with fresh attempts."""
     return await _move(ctx, "retry", which)
 
 
 @routes.post("/discard", WRITES)
-async def discard(ctx: RequestContext, which: WhichDead) -> Moved:
+async def discard(ctx: RequestContext, which: WhichDead) -> DeadLetterChange:
     """Move failed and dead jobs to the history."""
     return await _move(ctx, "discard", which)
 
 
-async def _move(ctx: RequestContext, kind: Literal["retry", "discard"], which: WhichDead) -> Moved:
+async def _move(ctx: RequestContext, kind: Literal["retry", "discard"], which: WhichDead) -> DeadLetterChange:
     ids = list(dict.fromkeys(map(str, which.ids)))
     by = None if which.reason is None else ctx.caller.name
     moved = await ctx.run_steps(change_dead(ctx.calls, kind, ids, by, which.reason, view=ctx.view))
-    return Moved(moved, sorted(set(ids) - set(moved)))
+    return DeadLetterChange(moved, sorted(set(ids) - set(moved)))

@@ -35,7 +35,7 @@ BODIES: Mapping[str, Any] = {  # by the name of the body's type
     "QueuePause": {"seconds": 600, "reason": "provider down"},
     "NewPause": {"key": "queue:mail", "seconds": 600, "reason": "provider down"},
     "Stop": {"reason": "maintenance"},
-    "TickWish": {"max_jobs": 100, "queues": ["mail"]},
+    "TickRequest": {"max_jobs": 100, "queues": ["mail"]},
 }
 PARAMETERS: Mapping[str, Any] = {"name": "mail", "fingerprint": "9f86d081884c7d65", "key": "host:example.org"}
 HEADERS = {"token": "Authorization: Bearer $TOKEN", "secret": "X-Internal-Secret: $SECRET"}

@@ -161,7 +161,7 @@ class Wait(Query):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class AcceptedJob:
     """An accepted job. existing: it is an earlier job, which holds the dedupe key."""
 
     id: str
@@ -169,7 +169,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeMany:
+class AcceptedJobs:
     """The accepted jobs, in the order given."""
 
     ids: list[str]
@@ -184,7 +184,7 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CancelOutcome:
     """The outcome of a cancellation: canceled, canceling, finished or unknown."""
 
     id: str
@@ -192,22 +192,22 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class CancelOutcomes:
     """The outcome for each job."""
 
-    items: list[Outcome]
+    items: list[CancelOutcome]
 
 
 @routes.post("", WRITES, status=201)
-async def create(ctx: RequestContext, job: Job) -> Made:
+async def create(ctx: RequestContext, job: Job) -> AcceptedJob:
     """Create a job."""
     sender, data = await enqueuer(ctx, job)
     new = sender.checked_job(data)
     if ctx.conn is None and _is_simple(ctx, job):
         accepted = await ctx.service.enqueue(new, ctx.caller)
-        return Made(accepted.id, accepted.outcome != "created")
+        return AcceptedJob(accepted.id, accepted.outcome != "created")
     made = await sender.aenqueue_job(new)
-    return Made(made.id, made.existing)
+    return AcceptedJob(made.id, made.existing)
 
 
 def _is_simple(ctx: RequestContext, job: Job) -> bool:
@@ -217,10 +217,10 @@ def _is_simple(ctx: RequestContext, job: Job) -> bool:
 
 
 @routes.post("/many", WRITES, status=201)
-async def create_many(ctx: RequestContext, many: ManyJobs) -> MadeMany:
+async def create_many(ctx: RequestContext, many: ManyJobs) -> AcceptedJobs:
     """Create many jobs, all or none."""
     async with ctx.transaction():
-        return MadeMany(await enqueue_all(ctx, many.jobs))
+        return AcceptedJobs(await enqueue_all(ctx, many.jobs))
 
 
 async def enqueue_all(ctx: RequestContext, jobs: Sequence[Job], batch: Any = None) -> list[str]:
@@ -332,11 +332,11 @@ def job_filter(given: Any) -> Filter:
 
 
 @routes.post("/cancel", WRITES)
-async def cancel_many(ctx: RequestContext, which: JobIds) -> Outcomes:
+async def cancel_many(ctx: RequestContext, which: JobIds) -> CancelOutcomes:
     """Cancel jobs: waiting ones at once, running ones by asking them to stop."""
     ids = list(dict.fromkeys(map(str, which.ids)))
     outcomes = await ctx.run(ctx.calls.jobs.cancel(ids, ctx.view))
-    return Outcomes([Outcome(each, outcomes.get(each, "unknown")) for each in ids])
+    return CancelOutcomes([CancelOutcome(each, outcomes.get(each, "unknown")) for each in ids])
 
 
 _TAG = {"ETag": {"description": "changes with the job", "schema": {"type": "string"}}}
@@ -390,24 +390,24 @@ async def why(ctx: RequestContext, job_id: UUID) -> Why:
 
 
 @routes.post("/{job_id}/cancel", WRITES)
-async def cancel(ctx: RequestContext, job_id: UUID) -> Outcome:
+async def cancel(ctx: RequestContext, job_id: UUID) -> CancelOutcome:
     """Cancel a job: at once if it waits, by asking it to stop if it runs."""
     outcomes = await ctx.run(ctx.calls.jobs.cancel([str(job_id)], ctx.view))
     if outcomes.get(str(job_id), "unknown") == "unknown":
         raise unknown("job", job_id)
-    return Outcome(str(job_id), outcomes[str(job_id)])
+    return CancelOutcome(str(job_id), outcomes[str(job_id)])
 
 
 @routes.post("/{job_id}/retry", WRITES)
-async def retry(ctx: RequestContext, job_id: UUID) -> Made:
+async def retry(ctx: RequestContext, job_id: UUID) -> AcceptedJob:
     """Put a failed or dead job back into the queue with fresh attempts."""
     if not await ctx.run(ctx.calls.dead.retry([str(job_id)], ctx.view)):
         raise Problem(409, f"job {job_id} was not put back: {_why_not(await look(ctx, job_id))}")
-    return Made(str(job_id), existing=True)
+    return AcceptedJob(str(job_id), existing=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class EditResult:
     """The outcome of an edit: edited, or retried for a failed or dead job."""
 
     id: str
@@ -415,7 +415,7 @@ class Edited:
 
 
 @routes.post("/{job_id}/edit", WRITES)
-async def edit(ctx: RequestContext, job_id: UUID, change: Edit) -> Edited:
+async def edit(ctx: RequestContext, job_id: UUID, change: Edit) -> EditResult:
     """Change arguments of a waiting job, or of a failed or dead one, which is then retried. They are checked against
     the task's signature if the service knows the task."""
     found = await look(ctx, job_id)
@@ -426,7 +426,7 @@ async def edit(ctx: RequestContext, job_id: UUID, change: Edit) -> Edited:
     args = {**_raw_args(found.args), **change.args}
     data, keys = await ctx.service.in_thread(ctx.caller, edited_args, ctx.hf, found, args)
     call = ctx.calls.actions.edit(str(job_id), data, found.args, keys, ctx.caller.name, change.reason, ctx.view)
-    return Edited(str(job_id), await ctx.run(call))
+    return EditResult(str(job_id), await ctx.run(call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,17 +454,17 @@ class Rerun(ReasonBody, kw_only=True):
 
 
 @routes.post("/{job_id}/rerun", WRITES, optional_body=True)
-async def rerun(ctx: RequestContext, job_id: UUID, how: Rerun) -> Made:
+async def rerun(ctx: RequestContext, job_id: UUID, how: Rerun) -> AcceptedJob:
     """Queue a job that has ended again, with fresh attempts."""
     await look(ctx, job_id)
     by = ctx.caller.name
     if not await ctx.hf.jobs.arerun(str(job_id), from_step=how.from_step, by=by, reason=how.reason):
         raise Problem(409, f"job {job_id} was not put back: a newer job holds its dedupe key")
-    return Made(str(job_id), existing=True)
+    return AcceptedJob(str(job_id), existing=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Compensated:
+class CompensateResult:
     """The number of jobs that undo steps."""
 
     id: str
@@ -472,11 +472,11 @@ class Compensated:
 
 
 @routes.post("/{job_id}/compensate", WRITES, optional_body=True)
-async def compensate(ctx: RequestContext, job_id: UUID, why: ReasonBody) -> Compensated:
+async def compensate(ctx: RequestContext, job_id: UUID, why: ReasonBody) -> CompensateResult:
     """Undo the finished steps of a job that has ended, the last first, in jobs of their own."""
     await look(ctx, job_id)
     undone = await ctx.hf.jobs.acompensate(str(job_id), by=ctx.caller.name, reason=why.reason)
-    return Compensated(str(job_id), undone)
+    return CompensateResult(str(job_id), undone)
 
 
 def _why_not(found: PublicJob) -> str:

@@ -63,7 +63,7 @@ class Figures:
         return [self._cached] * len(requests)
 
 
-class Counted:
+class RequestCounter:
     """Middleware that counts requests by route and status, and measures their duration."""
 
     def __init__(self, inner: ASGIApp, figures: Figures) -> None:
@@ -109,7 +109,7 @@ class Levels:
     workers: list[dict[str, Any]]
 
 
-class Used(msgspec.Struct, kw_only=True):
+class UsageRow(msgspec.Struct, kw_only=True):
     """Usage, with those of tenant, task, minute, hour and day that it is summed by."""
 
     tenant: str | UnsetType | None = UNSET
@@ -124,10 +124,10 @@ class Used(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class UsagePage:
+class UsageRows:
     """Usage, newest first, then by run seconds."""
 
-    items: list[Used]
+    items: list[UsageRow]
 
 
 _TEXT = {"200": {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "the metrics"}}
@@ -150,16 +150,16 @@ async def levels(ctx: RequestContext) -> Levels:
 
 
 @routes.get("/usage", READS)
-async def usage(ctx: RequestContext, query: ListUsage) -> UsagePage:
+async def usage(ctx: RequestContext, query: ListUsage) -> UsageRows:
     """Return ended attempts, failures, run and queue seconds, newest first, then by run seconds."""
     names = [each for each in query.by.replace(" ", "").split(",") if each]
     where: dict[str, Any] = {name: getattr(query, name) for name in ("until", "tenant", "task", "limit")}
     call = ctx.calls.workers.usage(names, since=query.since or DAY, **where, view=ctx.view)
-    return UsagePage([_used(each) for each in await ctx.run(call)])
+    return UsageRows([_usage_row(each) for each in await ctx.run(call)])
 
 
-def _used(usage: Usage) -> Used:
+def _usage_row(usage: Usage) -> UsageRow:
     """Return a row. Work without a tenant has null, as elsewhere in this service."""
     by: dict[str, Any] = {name: value or None for name, value in usage.by.items()}
     sums: dict[str, Any] = {name: getattr(usage, name) for name in ("runs", "failures", "run_seconds", "queue_seconds")}
-    return Used(**by, **sums)
+    return UsageRow(**by, **sums)

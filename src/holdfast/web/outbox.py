@@ -14,7 +14,7 @@ from holdfast.store.select import Page
 from holdfast.web.body import read_value
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Body, Key, Name, Paged
-from holdfast.web.jobs import Made
+from holdfast.web.jobs import AcceptedJob
 from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES, Routes
 
@@ -52,13 +52,13 @@ class Messages:
 
 
 @routes.post("", WRITES, status=201)
-async def emit(ctx: RequestContext, new: NewMessage) -> Made:
+async def emit(ctx: RequestContext, new: NewMessage) -> AcceptedJob:
     """Put a message into the outbox. A second one with the same key returns the first."""
     value = read_value(new.payload, "payload", ctx.hf.settings.max_payload)
     message = ctx.hf.outbox.new_message(new.channel, value, new.key, ctx.tenant(new.tenant), new.order)
     message.job.priority = max(message.job.priority, ctx.caller.priority)
     made = await ctx.hf.outbox.aemit_message(ctx.conn, message)
-    return Made(made.id, made.existing)
+    return AcceptedJob(made.id, made.existing)
 
 
 @routes.get("", READS)
@@ -82,9 +82,9 @@ async def get(ctx: RequestContext, message_id: UUID) -> MessageInfo:
 
 
 @routes.post("/{message_id}/retry", WRITES)
-async def retry(ctx: RequestContext, message_id: UUID) -> Made:
+async def retry(ctx: RequestContext, message_id: UUID) -> AcceptedJob:
     """Deliver a failed or dead message again, with fresh attempts."""
     found = await get(ctx, message_id)
     if not await ctx.run(ctx.calls.dead.retry([found.id], ctx.view)):
         raise Problem(409, f"message {found.id} is {found.status}; failed and dead ones can be sent again")
-    return Made(found.id, existing=True)
+    return AcceptedJob(found.id, existing=True)

@@ -93,7 +93,7 @@ class ClientGone(Exception):
     """The client reads the response too slowly."""
 
 
-class Caught:
+class ErrorMiddleware:
     """Middleware that turns unexpected errors into a 500 and logs them scrubbed.
 
     The server must not see them: it would log them unscrubbed and close the connection."""

@@ -38,7 +38,7 @@ QUICK = 0.1  # seconds: after a query this quick the next one scans more
 LONGEST_LOOK = 0.5  # seconds after which a list stops scanning
 FIRST_ROWS = 64  # rows of the first query of a list; later queries read more
 MOST_LARGE = 10_000  # ids of large jobs kept in memory
-TURN = "holdfast.turn"  # scope key: the Turn of the request
+SLOT = "holdfast.slot"  # scope key: the RequestSlot of the request
 CALLER = "holdfast.caller"  # scope key: the Caller of the request
 
 
@@ -209,19 +209,19 @@ class Service:
         return found
 
 
-class Turn:
+class RequestSlot:
     """One of a tenant's slots for running requests, released at most once."""
 
-    __slots__ = ("_turns",)
+    __slots__ = ("_slots",)
 
-    def __init__(self, turns: asyncio.Semaphore) -> None:
-        self._turns: asyncio.Semaphore | None = turns
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots: asyncio.Semaphore | None = slots
 
-    def done(self) -> None:
+    def release(self) -> None:
         """Release the slot: the request has ended, or begins a long wait."""
-        if self._turns is not None:
-            self._turns.release()
-            self._turns = None
+        if self._slots is not None:
+            self._slots.release()
+            self._slots = None
 
 
 class LargeJob(Exception):

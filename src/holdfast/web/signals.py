@@ -31,7 +31,7 @@ class NewSignal(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class Signaled:
+class SignalResult:
     """existing: the signal had a value already, which stays."""
 
     name: str
@@ -39,9 +39,9 @@ class Signaled:
 
 
 @routes.post("", WRITES, status=201)
-async def create(ctx: RequestContext, new: NewSignal) -> Signaled:
+async def create(ctx: RequestContext, new: NewSignal) -> SignalResult:
     """Give a signal its value. The first value stays."""
     raw = msgspec.Raw(b"null") if new.value is msgspec.UNSET else new.value
     value = read_value(raw, "value", ctx.hf.settings.max_result)
     first = await ctx.hf.asignal(new.name, value, tenant=ctx.tenant(new.tenant), keep=new.keep, conn=ctx.conn)
-    return Signaled(new.name, not first)
+    return SignalResult(new.name, not first)

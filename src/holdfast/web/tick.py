@@ -15,7 +15,7 @@ routes = Routes("/tick", "tick")
 COUNTS = ("claimed", "processed", "succeeded", "failed", "throttled", "contention", "depth", "seconds")
 
 
-class TickWish(Body):
+class TickRequest(Body):
     """Bounds of one pass."""
 
     max_jobs: Annotated[int, Meta(ge=1, le=1000)] = 200
@@ -27,7 +27,7 @@ class TickWish(Body):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ticked:
+class TickResult:
     """The result of one pass."""
 
     ok: bool
@@ -42,7 +42,7 @@ class Ticked:
 
 
 @routes.post("", None, keyed=False, optional_body=True)
-async def tick(ctx: RequestContext, wish: TickWish) -> Ticked:
+async def tick(ctx: RequestContext, request: TickRequest) -> TickResult:
     """Claim a bounded number of jobs, fairly, run them and wait until they end. Concurrent calls are safe."""
-    done = asdict(await ctx.hf.atick(wish.max_jobs, wish.per_tenant, queues=wish.queues or None))
-    return Ticked(ok=True, **{name: done[name] for name in COUNTS})
+    done = asdict(await ctx.hf.atick(request.max_jobs, request.per_tenant, queues=request.queues or None))
+    return TickResult(ok=True, **{name: done[name] for name in COUNTS})

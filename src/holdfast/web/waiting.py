@@ -41,7 +41,7 @@ async def ended(ctx: RequestContext, found: PublicJob, until: float) -> PublicJo
     with _Place(ctx.caller), ctx.service.changes.watch(found.id) as observer:
         while not found.ended and (left := until - time.monotonic()) > 0:
             changed = await observer.changed(min(left, LOOK_UP))
-            if not await ctx.stays():
+            if not await ctx.may_continue():
                 break
             if changed:
                 found = await look(ctx, UUID(found.id))
@@ -71,7 +71,7 @@ async def _events(ctx: RequestContext, found: PublicJob) -> AsyncIterator[bytes]
             if found.ended or time.monotonic() >= ends:
                 return
             changed = await observer.changed(LOOK_UP)
-            if not await ctx.stays():
+            if not await ctx.may_continue():
                 return
             if not changed:
                 continue

@@ -28,7 +28,7 @@ from holdfast.web.fields import (
     given,
     text,
 )
-from holdfast.web.jobs import Made
+from holdfast.web.jobs import AcceptedJob
 from holdfast.web.problems import Problem, unknown
 from holdfast.web.results import Done, changed
 from holdfast.web.routing import READS_HOOKS, WRITES_HOOKS, Routes
@@ -200,12 +200,12 @@ async def disable(ctx: RequestContext, endpoint_id: UUID, why: WhyDisabled) -> D
 
 
 @routes.post("/endpoints/{endpoint_id}/test", WRITES_HOOKS, status=201)
-async def test(ctx: RequestContext, endpoint_id: UUID) -> Made:
+async def test(ctx: RequestContext, endpoint_id: UUID) -> AcceptedJob:
     """Deliver an event of type holdfast.test to an endpoint, in one attempt. Return the delivery's id."""
     found = await get(ctx, endpoint_id)
     if (made := await ctx.run(ctx.hf.webhooks.testing(found.id))) is None:
         raise unknown("endpoint", endpoint_id)
-    return Made(made, existing=False)
+    return AcceptedJob(made, existing=False)
 
 
 @routes.post("/events", WRITES_HOOKS, status=201)

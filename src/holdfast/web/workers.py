@@ -27,7 +27,7 @@ class Workers:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopping:
+class StopResult:
     """A worker that was asked to stop."""
 
     id: str
@@ -40,9 +40,9 @@ async def workers(ctx: RequestContext) -> Workers:
 
 
 @routes.post("/{worker_id}/stop", OPERATES, optional_body=True)
-async def stop(ctx: RequestContext, worker_id: Name, how: Stop) -> Stopping:
+async def stop(ctx: RequestContext, worker_id: Name, how: Stop) -> StopResult:
     """Ask one worker to claim nothing more, finish its jobs and end. It looks every two seconds, unless its setting
     `upkeep` says otherwise."""
     call = ctx.calls.workers.stop(worker_id, now=how.now, by=ctx.caller.name, reason=how.reason)
     found = await ctx.found(call, "worker", worker_id)
-    return Stopping(found)
+    return StopResult(found)

@@ -52,7 +52,7 @@ DID = {
 }
 
 
-class Edited(ReasonForm, kw_only=True):
+class EditForm(ReasonForm, kw_only=True):
     """The arguments of a job, as a JSON object."""
 
     args: Annotated[str, Meta(min_length=2)]
@@ -201,7 +201,7 @@ async def act(visit: Visit, kind: str, job_id: UUID, form: ReasonForm, **params:
 
 
 @section.action("/jobs/{job_id}/edit", OPERATES)
-async def edit(visit: Visit, job_id: UUID, form: Edited) -> Done:
+async def edit(visit: Visit, job_id: UUID, form: EditForm) -> Done:
     """Give a job other arguments; a dead one is put back into the queue."""
     try:
         args = msgspec.json.decode(form.args)

@@ -132,6 +132,6 @@ async def _stream(visit: Visit, job: str | None) -> AsyncIterator[str]:
             elif now - sent >= STILL_HERE:
                 yield ": still here\n\n"
                 sent = now
-            if visit.dashboard.stops() or (now - checked >= CHECK and not await visit.stays()):
+            if visit.dashboard.stops() or (now - checked >= CHECK and not await visit.may_continue()):
                 return
             checked = now if now - checked >= CHECK else checked

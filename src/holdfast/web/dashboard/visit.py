@@ -108,7 +108,7 @@ class Visit(RequestContext):
         found = self.dashboard.broadcaster.snapshot()
         return await self.shared(self.calls.figures.read(), 1.0) if found is None else found
 
-    async def stays(self) -> bool:
+    async def may_continue(self) -> bool:
         """Return whether a stream may go on: the server runs, the client is connected, the viewer may still look."""
         if server_stops() or await self.request.is_disconnected():
             return False
