@@ -270,7 +270,7 @@ async def test_a_call_that_was_prepared_before_a_migration_is_repeated(hf: Holdf
             await closed
 
 
-def declared_and_taken(dsn: str, step: migrations.Step) -> tuple[dict[str, str], dict[str, str]]:
+def declared_and_taken(dsn: str, step: migrations.MigrationStep) -> tuple[dict[str, str], dict[str, str]]:
     """Return the locks that a step declares, and those that it takes on tables that others can see."""
     modes = {"AccessExclusiveLock": "access exclusive", "ShareUpdateExclusiveLock": "share update exclusive"}
     strong = {

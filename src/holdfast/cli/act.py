@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.follow import Pace, following, progress_line
-from holdfast.cli.options import ActionWhere, AsJson, Author, Options, SomeIds, Yes, checked_ids
+from holdfast.cli.options import ActionWhere, AsJson, Author, OptionsFrom, SomeIds, Yes, checked_ids
 from holdfast.errors import UsageError
 from holdfast.model.action import ActionInfo, Kind, Where
 from holdfast.model.job import MOST_COUNTED
@@ -60,14 +60,14 @@ def _manner(
     return {**author, "yes": yes, "wait": not no_wait, "as_json": as_json}
 
 
-Manner = Annotated[dict[str, Any], Options(_manner)]
+Manner = Annotated[dict[str, Any], OptionsFrom(_manner)]
 
 
 def _selection(*, id_: SomeIds = None, where: ActionWhere, manner: Manner) -> Selection:
     return Selection(checked_ids(id_ or []), where, **manner)
 
 
-Selected = Annotated[Selection, Options(_selection)]
+Selected = Annotated[Selection, OptionsFrom(_selection)]
 
 
 def retry(hf: Holdfast, jobs: Selected, every: All = False) -> None:

@@ -1,8 +1,8 @@
 """Registration of commands.
 
 A command that takes `hf` gets the options --dsn and --schema, and an open application. A parameter that is marked with
-Options(function) is made of that function's options. The callback of a group, which lists its noun, runs only without a
-subcommand. --help shows no type for flags, which take no value.
+OptionsFrom(function) is made of that function's options. The callback of a group, which lists its noun, runs only
+without a subcommand. --help shows no type for flags, which take no value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from holdfast.cli.options import Dsn, Options, Schema
+from holdfast.cli.options import Dsn, OptionsFrom, Schema
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -133,7 +133,7 @@ def _maker(parameter: inspect.Parameter) -> Callable[..., Any] | None:
     """Return the function that makes a parameter of its own options, or None for an option."""
     if parameter.name == "hf":
         return application
-    return next((each.make for each in get_args(parameter.annotation) if isinstance(each, Options)), None)
+    return next((each.make for each in get_args(parameter.annotation) if isinstance(each, OptionsFrom)), None)
 
 
 def application(*, dsn: Dsn = None, schema: Schema = None) -> Holdfast:

@@ -56,7 +56,7 @@ def demo(
     with application(dsn=dsn) as app:
         done = migrate(app.settings)
         render.echo(f"database ready in {time.monotonic() - began:.1f} s: {dsn}, schema version {done.version}")
-        run = Run(f"demo-{secrets.token_hex(3)}", ids.make(), jobs)
+        run = DemoRun(f"demo-{secrets.token_hex(3)}", ids.make(), jobs)
         try:
             with _workers(run, dsn):
                 _enqueue(app, run)
@@ -71,7 +71,7 @@ def demo(
 
 
 @dataclass
-class Run:
+class DemoRun:
     """One run of the demo. It has its own queue, so it counts and touches nothing else in the database."""
 
     queue: str
@@ -112,7 +112,7 @@ def call_of(number: int) -> tuple[str, dict[str, Any]]:
     return "demo.call_partner", {"number": number, "moved": hundred % 10 == 0}
 
 
-def _enqueue(app: Holdfast, run: Run) -> None:
+def _enqueue(app: Holdfast, run: DemoRun) -> None:
     """Enqueue everything in a few rounds, one statement for each tenant and task."""
     from holdfast.cli.demo_app import hf
     from holdfast.cli.load import redirect
@@ -132,7 +132,7 @@ def _enqueue(app: Holdfast, run: Run) -> None:
 
 
 @contextlib.contextmanager
-def _workers(run: Run, dsn: str) -> Iterator[None]:
+def _workers(run: DemoRun, dsn: str) -> Iterator[None]:
     """Run two worker processes for the length of a block."""
     command = child_command(
         "holdfast.cli.demo_app:hf",
@@ -161,7 +161,7 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
             process.stdin.close()
 
 
-def _cancel_rest(app: Holdfast, run: Run) -> None:
+def _cancel_rest(app: Holdfast, run: DemoRun) -> None:
     """Cancel the waiting jobs of an interrupted run."""
     for status in ("queued", "retrying"):
         left = app.jobs.list(queue=run.queue, status=status, limit=run.jobs)
@@ -169,7 +169,7 @@ def _cancel_rest(app: Holdfast, run: Run) -> None:
 
 
 @dataclass(frozen=True)
-class Tally:
+class DemoTally:
     """The progress of a run: jobs by status, and final ones by tenant and worker."""
 
     by_tenant: Counter[str]
@@ -181,8 +181,8 @@ class Tally:
         return sum(self.by_status[status] for status in FINAL)
 
 
-def _look(app: Holdfast, run: Run) -> Tally:
-    tally = Tally(Counter(), Counter(), Counter())
+def _look(app: Holdfast, run: DemoRun) -> DemoTally:
+    tally = DemoTally(Counter(), Counter(), Counter())
     for tenant, status, worker, number in app.database.sync_pool.run(
         app.database.calls.queues.run_tally(run.queue, run.first_id)
     ):
@@ -193,7 +193,7 @@ def _look(app: Holdfast, run: Run) -> Tally:
     return tally
 
 
-def _follow(app: Holdfast, run: Run) -> None:
+def _follow(app: Holdfast, run: DemoRun) -> None:
     """Show the run until every job is final: live on a terminal, else as occasional lines."""
     if render.out().is_terminal:
         from rich.live import Live
@@ -206,7 +206,7 @@ def _follow(app: Holdfast, run: Run) -> None:
         _follow_in_lines(app, run)
 
 
-def _follow_in_lines(app: Holdfast, run: Run) -> None:
+def _follow_in_lines(app: Holdfast, run: DemoRun) -> None:
     pace, printed_at = Pace(), time.monotonic()
     for tally in _tallies(app, run):
         rate = pace.update(tally.final)
@@ -215,7 +215,7 @@ def _follow_in_lines(app: Holdfast, run: Run) -> None:
             render.echo(f"{tally.final:>7,} of {run.jobs:,} done, {rate:,.0f} jobs/s")
 
 
-def _tallies(app: Holdfast, run: Run) -> Iterator[Tally]:
+def _tallies(app: Holdfast, run: DemoRun) -> Iterator[DemoTally]:
     """Yield the progress until all jobs are final. Raise HoldfastError if a worker dies or the run stalls."""
     last, moved_at = -1, time.monotonic()
     while True:
@@ -230,7 +230,7 @@ def _tallies(app: Holdfast, run: Run) -> Iterator[Tally]:
         time.sleep(LOOK_EVERY)
 
 
-def _log_tail(run: Run) -> str:
+def _log_tail(run: DemoRun) -> str:
     if run.log is None:
         return "no log"
     run.log.seek(0)
@@ -251,7 +251,7 @@ class Pace:
         return (final - before) / (now - since) if now > since else 0.0
 
 
-def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any:
+def _picture(run: DemoRun, totals: dict[str, int], tally: DemoTally, rate: float) -> Any:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -272,7 +272,7 @@ def _picture(run: Run, totals: dict[str, int], tally: Tally, rate: float) -> Any
     return Group(table, Text(f"{rate:,.0f} jobs/s   {state}"), Text(workers))
 
 
-def _sum_up(app: Holdfast, run: Run) -> bool:
+def _sum_up(app: Holdfast, run: DemoRun) -> bool:
     """Print the summary; return whether every job is accounted for exactly once."""
     summary, tally = (
         app.database.sync_pool.run(app.database.calls.queues.run_summary(run.queue, run.first_id)),
@@ -296,11 +296,11 @@ def _sum_up(app: Holdfast, run: Run) -> bool:
     return sound
 
 
-def _statuses(tally: Tally) -> list[tuple[str, int]]:
+def _statuses(tally: DemoTally) -> list[tuple[str, int]]:
     return [(status, tally.by_status[status]) for status in FINAL if tally.by_status[status]]
 
 
-def _by_worker(tally: Tally) -> list[tuple[str, int]]:
+def _by_worker(tally: DemoTally) -> list[tuple[str, int]]:
     return [(_short(name), number) for name, number in sorted(tally.by_worker.items()) if name]
 
 
@@ -308,7 +308,7 @@ def _short(worker: str) -> str:
     return f"worker {worker.rpartition('-')[2]}"
 
 
-def _show_next_steps(dsn: str, run: Run) -> None:
+def _show_next_steps(dsn: str, run: DemoRun) -> None:
     """Print commands to try next; the database is kept."""
     render.echo("\nThe jobs are still there. Try:", "bold")
     if shutil.which("holdfast") is None:

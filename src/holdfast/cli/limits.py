@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Author, Limit, Options
+from holdfast.cli.options import AsJson, Author, Limit, OptionsFrom
 from holdfast.errors import UsageError
 from holdfast.model.limit import NUMBERS, BreakerEvent, LimitInfo, LimitNumbers
 
@@ -157,7 +157,7 @@ def _numbers(
     return cast("LimitNumbers", {name: value for name, value in locals().items() if value is not None})
 
 
-Numbers = Annotated[LimitNumbers, Options(_numbers)]
+Numbers = Annotated[LimitNumbers, OptionsFrom(_numbers)]
 
 
 @group.command(

@@ -12,7 +12,7 @@ from holdfast.settings import Settings
 from holdfast.store.call import Call
 from holdfast.store.migrate import LOCK_WAIT, PATIENCE, Migrated
 from holdfast.store.migrate import migrate as apply
-from holdfast.store.plan import Part, Plan, make_plan
+from holdfast.store.plan import Plan, PlanPart, make_plan
 from holdfast.store.wire import connect
 from holdfast.store.wire.session import ThreadSession
 
@@ -73,7 +73,7 @@ def _show_parts(settings: Settings, plan: Plan) -> None:
     render.echo(f"processes that know schema {plan.works_with} or later work meanwhile and afterwards")
 
 
-def _locks(part: Part) -> str:
+def _locks(part: PlanPart) -> str:
     if not part.locks:
         return "locks no table"
     by_mode: dict[str, list[str]] = {}

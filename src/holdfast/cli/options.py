@@ -87,8 +87,8 @@ GroupOnly = Annotated[
 
 
 @dataclass(frozen=True)
-class Options:
-    """Marks a parameter of a command that a function makes of options of its own: Annotated[T, Options(function)]."""
+class OptionsFrom:
+    """Marks a parameter of a command that a function makes of its own options: Annotated[T, OptionsFrom(function)]."""
 
     make: Callable[..., Any]
 
@@ -116,7 +116,7 @@ def _place(
     }
 
 
-Place = Annotated[dict[str, Any], Options(_place)]
+Place = Annotated[dict[str, Any], OptionsFrom(_place)]
 
 
 def _where(*, status: StatusOnly = None, rest: Place) -> dict[str, Any]:
@@ -127,8 +127,8 @@ def _dead_where(*, status: DeadStatusOnly = None, rest: Place) -> dict[str, Any]
     return {"status": status and str(status), **rest}
 
 
-Where = Annotated[dict[str, Any], Options(_where)]
-DeadWhere = Annotated[dict[str, Any], Options(_dead_where)]
+Where = Annotated[dict[str, Any], OptionsFrom(_where)]
+DeadWhere = Annotated[dict[str, Any], OptionsFrom(_dead_where)]
 
 
 def _action_where(*, where: Where, args: ArgsOnly = None) -> action.Where:
@@ -136,14 +136,14 @@ def _action_where(*, where: Where, args: ArgsOnly = None) -> action.Where:
     return cast("action.Where", {name: value for name, value in given.items() if value is not None})
 
 
-ActionWhere = Annotated[action.Where, Options(_action_where)]
+ActionWhere = Annotated[action.Where, OptionsFrom(_action_where)]
 
 
 def _author(*, reason: Reason = None, by: By = None) -> dict[str, Any]:
     return {"by": by, "reason": reason}
 
 
-Author = Annotated[dict[str, Any], Options(_author)]
+Author = Annotated[dict[str, Any], OptionsFrom(_author)]
 
 
 def _common(
@@ -152,7 +152,7 @@ def _common(
     return {"log_format": log_format, "log_level": log_level, "dsn": dsn, "schema": schema}
 
 
-Common = Annotated[dict[str, Any], Options(_common)]
+Common = Annotated[dict[str, Any], OptionsFrom(_common)]
 
 
 def check_selection(ids: Sequence[str] | None, every: bool, where: Mapping[str, object], usage: str) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.options import AsJson, Author, Limit, Options, Since, Until, Yes, check_selection, moment, seconds
+from holdfast.cli.options import AsJson, Author, Limit, OptionsFrom, Since, Until, Yes, check_selection, moment, seconds
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.webhook import DeliveryInfo, Endpoint, Redelivered
 
@@ -60,7 +60,7 @@ def _which(
     return {"endpoint": endpoint, "tenant": tenant, "event": event, "event_type": type_, "since": start, "until": end}
 
 
-DeliveryWhere = Annotated[dict[str, Any], Options(_which)]
+DeliveryWhere = Annotated[dict[str, Any], OptionsFrom(_which)]
 SecretStdin = Annotated[
     bool, typer.Option("--secret-stdin", help="Read the secret from standard input. Default: generate one.")
 ]

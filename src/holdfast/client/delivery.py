@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.effects.address import rule_with
-from holdfast.effects.deliver import Deliverer, Message, NotDelivered, Poster, Postponed, open_poster
+from holdfast.effects.deliver import Deliverer, NotDelivered, Poster, Postponed, WebhookDelivery, open_poster
 from holdfast.effects.seal import unseal
 from holdfast.errors import ConfigurationError, InvalidPayload
 from holdfast.model.context import CONTEXT, Context
@@ -91,7 +91,7 @@ def _add_task(hf: Holdfast) -> None:
         endpoint: UUID, event: UUID, type: str, body_id: UUID, *, poster: Poster = opened.value, ctx: Context = CONTEXT
     ) -> None:
         pause = hf.webhooks.retry.delay(ctx.attempt)
-        message = Message(ctx.job_id, ctx.tenant, str(endpoint), str(event), type, str(body_id), pause)
+        message = WebhookDelivery(ctx.job_id, ctx.tenant, str(endpoint), str(event), type, str(body_id), pause)
         response = await deliverer.deliver(poster, message)
         try:
             ctx.set_result(response)

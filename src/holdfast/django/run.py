@@ -46,7 +46,7 @@ def handler(task: Task, alias: str, sender: type[Any], judge: Judge) -> Callable
         ctx: Context = CONTEXT,
     ) -> Any:
         options = {"priority": priority, "run_after": run_after}
-        return Attempt(results.variant(task, alias, ctx.queue, options), ctx, args, kwargs, sender, judge)
+        return TaskAttempt(results.variant(task, alias, ctx.queue, options), ctx, args, kwargs, sender, judge)
 
     @functools.wraps(begin)  # with its parameters
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -59,7 +59,7 @@ def handler(task: Task, alias: str, sender: type[Any], judge: Judge) -> Callable
     return arun if inspect.iscoroutinefunction(task.func) else run
 
 
-class Attempt:
+class TaskAttempt:
     """One attempt at a task, and the result that its context and signal receivers get."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Attempt:
             object.__setattr__(self.result, name, value)  # a frozen dataclass
 
 
-def _run(attempt: Attempt) -> Any:
+def _run(attempt: TaskAttempt) -> Any:
     close_old_connections()
     try:
         task_started.send_robust(attempt.sender, task_result=attempt.result)
@@ -122,7 +122,7 @@ def _run(attempt: Attempt) -> Any:
         close_old_connections()
 
 
-async def _arun(attempt: Attempt) -> Any:
+async def _arun(attempt: TaskAttempt) -> Any:
     """Run an attempt like an async view: sync code gets its own thread, whose connections are closed at the end."""
     async with ThreadSensitiveContext():
         try:
@@ -141,6 +141,6 @@ async def _arun(attempt: Attempt) -> Any:
             await sync_to_async(connections.close_all)()
 
 
-async def _send(signal: Any, attempt: Attempt) -> None:
+async def _send(signal: Any, attempt: TaskAttempt) -> None:
     # Not asend_robust: it calls receivers in separate asyncio tasks, where sys.exc_info() is empty.
     await sync_to_async(signal.send_robust)(attempt.sender, task_result=attempt.result)

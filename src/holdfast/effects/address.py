@@ -84,7 +84,7 @@ _ISATAP = 0x5EFE  # the upper half of an interface's id whose lower half is an I
 
 
 @dataclass(frozen=True)
-class Target:
+class CheckedUrl:
     """A URL that may be posted to. `url` is its normal form; `address` is set if the host is an address."""
 
     url: str
@@ -138,7 +138,7 @@ def check_address(host: str, address: Address, dev: bool, rule: Rule = refusal) 
 
 
 @lru_cache(maxsize=2048)
-def check_url(url: str, dev: bool = False, rule: Rule = refusal) -> Target:
+def check_url(url: str, dev: bool = False, rule: Rule = refusal) -> CheckedUrl:
     """Return the target of a URL, or raise UsageError if no webhook may be sent there."""
     value: object = url  # not every caller has a type checker
     if not isinstance(value, str):
@@ -157,7 +157,7 @@ def check_url(url: str, dev: bool = False, rule: Rule = refusal) -> Target:
         host = f"[{address}]" if address.version == 6 else str(address)
         check_address(host, address, dev, rule)
     authority = host if port == (443 if scheme == "https" else 80) else f"{host}:{port}"
-    return Target(f"{scheme}://{authority}{path}", host, port, address)
+    return CheckedUrl(f"{scheme}://{authority}{path}", host, port, address)
 
 
 def _shown(url: str) -> str:

@@ -47,7 +47,7 @@ class Postponed(RetryLater):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class WebhookDelivery:
     """One delivery: an event, to an endpoint."""
 
     delivery: str
@@ -101,7 +101,7 @@ class Deliverer:
         self._disable = disable
         self._cache: dict[str, tuple[float, Target | None]] = {}
 
-    async def deliver(self, poster: Poster, message: Message) -> dict[str, Any]:
+    async def deliver(self, poster: Poster, message: WebhookDelivery) -> dict[str, Any]:
         """Return the response, or raise the exception that decides the job's outcome."""
         target = _open(await self._target(message.endpoint), message)
         if (text := await self._read_body(message.body_id, message.tenant)) is None:
@@ -117,7 +117,7 @@ class Deliverer:
         return response.as_json()
 
     async def _post(
-        self, sender: Sender, target: Target, message: Message, body: bytes, headers: dict[str, str]
+        self, sender: Sender, target: Target, message: WebhookDelivery, body: bytes, headers: dict[str, str]
     ) -> Answer:
         from holdfast.effects.send import DeliveryError
 
@@ -128,7 +128,7 @@ class Deliverer:
                 await self._shut(target, message, error)
             raise _verdict(error, message.usual) from None
 
-    async def _shut(self, target: Target, message: Message, error: DeliveryError) -> None:
+    async def _shut(self, target: Target, message: WebhookDelivery, error: DeliveryError) -> None:
         """Disable an endpoint that is gone for good."""
         self._cache.pop(message.endpoint, None)
         await self._disable(message.endpoint, "it returned 410 Gone", target.url)
@@ -150,7 +150,7 @@ class Deliverer:
         return target
 
 
-def _open(target: Target | None, message: Message) -> Target:
+def _open(target: Target | None, message: WebhookDelivery) -> Target:
     """Return the endpoint, or raise Fail if it may not be sent to."""
     if target is None:
         raise Fail(f"endpoint {message.endpoint} has been removed", code="ENDPOINT_REMOVED")

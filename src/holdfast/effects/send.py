@@ -32,7 +32,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from holdfast.effects.address import Rule, Target, check_address, check_url, refusal
+from holdfast.effects.address import CheckedUrl, Rule, check_address, check_url, refusal
 from holdfast.effects.resolve import CheckedResolver, Lookup, Names
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.outcome import clean
@@ -96,7 +96,7 @@ class DeliveryError(HoldfastError):
 class _Exchange:
     """One POST in progress, and what has been received so far."""
 
-    target: Target
+    target: CheckedUrl
     began: float = field(default_factory=time.perf_counter)
     dialled: bool = False
     flooded: bool = False
@@ -300,7 +300,7 @@ def _explain(error: aiohttp.ClientError | OSError, exchange: _Exchange) -> NoRet
     raise DeliveryError(code, clean(message, 1000), response) from None
 
 
-def _refusal_error(target: Target, error: UsageError) -> DeliveryError:
+def _refusal_error(target: CheckedUrl, error: UsageError) -> DeliveryError:
     """Return the error for an address that must not be dialled, and log the address for operators.
 
     Tenants see the error. It does not reveal whether a name has a private address, because a tenant could use that to

@@ -26,7 +26,7 @@ import psycopg
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.settings import Settings
-from holdfast.store.migrations import Step, in_one_transaction
+from holdfast.store.migrations import MigrationStep, in_one_transaction
 from holdfast.store.plan import HOLD, Plan, make_plan
 from holdfast.store.replace import replace_changed
 from holdfast.store.wire import connect
@@ -149,25 +149,25 @@ class _Run:
             if not each.contracts:
                 self._conn.execute(_RECORD, [each.number, each.works_with, len(each.steps), True])
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: MigrationStep) -> None:
         log.info("%s, step %d: %s", step.migration, step.number, step.title)
         if step.alone:
             self._build(step)
         self._in_transaction(lambda: self._apply(step))
 
-    def _apply(self, step: Step) -> None:
+    def _apply(self, step: MigrationStep) -> None:
         self._enter()
         if not step.alone:
             self._lock(step)
             self._conn.execute(step.text.encode())
         self._record(step)
 
-    def _lock(self, step: Step) -> None:
+    def _lock(self, step: MigrationStep) -> None:
         """Take the locks of a step: wait for the first, and for no other. A call that holds another may wait for it."""
         for number, (table, mode) in enumerate(step.locks.items()):
             self._conn.execute(f"LOCK TABLE {table} IN {mode} MODE{' NOWAIT' if number else ''}".encode())
 
-    def _build(self, step: Step) -> None:
+    def _build(self, step: MigrationStep) -> None:
         """Run a statement outside a transaction. It may wait for open transactions, and none waits for it."""
         if self._settings.pooler:
             raise ConfigurationError(
@@ -181,7 +181,7 @@ class _Run:
             self._conn.execute(f"DROP INDEX CONCURRENTLY {step.index}".encode())
         self._conn.execute(step.text.encode())
 
-    def _record(self, step: Step) -> None:
+    def _record(self, step: MigrationStep) -> None:
         """Record a step. A contract is complete with its last one; other migrations are when functions are replaced."""
         (of,) = (each for each in self._plan.missing if each.name == step.migration)
         is_last = of.contracts and step.number == len(of.steps)

@@ -48,7 +48,7 @@ class SchemaState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """A part of a migration: one transaction, or one statement outside of one. `locks` has the mode for each table."""
 
     migration: str
@@ -73,7 +73,7 @@ class Migration:
     works_with: int
     needed: bool
     contracts: bool
-    steps: tuple[Step, ...]
+    steps: tuple[MigrationStep, ...]
 
     @property
     def number(self) -> int:
@@ -112,20 +112,20 @@ def read_migration(name: str, text: str, works_with: int) -> Migration:
     return Migration(name, int(own[1]), needed == "yes", contracts, tuple(_steps(name, text)))
 
 
-def _steps(name: str, text: str) -> Iterator[Step]:
+def _steps(name: str, text: str) -> Iterator[MigrationStep]:
     starts = list(_STEP.finditer(text))
     if not starts:
         raise _broken(name, "it has no '-- Step: ...'")
     ends = [each.start() for each in starts[1:]] + [len(text)]
     for number, (head, end) in enumerate(zip(starts, ends, strict=True), 1):
         body = text[head.end() : end].strip()
-        step = Step(name, number, head[2], body, _locks(name, body), head[1] is not None)
+        step = MigrationStep(name, number, head[2], body, _locks(name, body), head[1] is not None)
         if problem := _problem(step):
             raise _broken(name, f"step {number} {problem}")
         yield step
 
 
-def _problem(step: Step) -> str | None:
+def _problem(step: MigrationStep) -> str | None:
     text = _COMMENT.sub("", step.text)
     if bool(_CONCURRENT.search(text)) != step.alone:
         return "must be a '-- Step outside a transaction' if, and only if, it works concurrently"
@@ -156,7 +156,7 @@ def _broken(name: str, why: str) -> ConfigurationError:
     return ConfigurationError(f"migration {name} is not complete: {why}")
 
 
-def in_one_transaction(steps: Sequence[Step]) -> str:
+def in_one_transaction(steps: Sequence[MigrationStep]) -> str:
     """Return the SQL of steps for a new schema, where nothing can be locked for long."""
     return "\n".join(_CONCURRENT.sub("", each.text) if each.alone else each.text for each in steps)
 

@@ -10,8 +10,8 @@ from holdfast.store.call import Rows
 from holdfast.store.migrations import (
     KNOWN,
     Migration,
+    MigrationStep,
     SchemaState,
-    Step,
     checksum,
     expected_version,
     oldest_version,
@@ -27,7 +27,7 @@ Fetch = Callable[[str], Rows]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlanPart:
     """What `migrate --plan` shows of a transaction, or of a statement outside of one. `at_most`: seconds for which a
     statement holds locks; None: as long as it runs, which blocks neither reads nor writes."""
 
@@ -58,7 +58,7 @@ class Plan:
     def up_to_date(self) -> bool:
         return self.found.version is not None and not self.missing and not self.functions
 
-    def steps(self, *, contracts: bool) -> list[Step]:
+    def steps(self, *, contracts: bool) -> list[MigrationStep]:
         """Return the steps that are left: those of contracts come after functions and views."""
         chosen = [each for each in self.missing if each.contracts == contracts]
         return [step for each in chosen for step in each.steps[self.done.get(each.number, 0) :]]
@@ -68,7 +68,7 @@ class Plan:
         """Return the oldest schema number whose processes will work with the schema."""
         return max([self.found.works_with or 0, *(each.works_with for each in self.missing)])
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PlanPart]:
         """Return what would happen, in order, and what each part locks."""
         added, removed = ([_part(each) for each in self.steps(contracts=which)] for which in (False, True))
         views = [each.removeprefix("views/").removesuffix(".sql") for each in self.functions if "views/" in each]
@@ -76,12 +76,12 @@ class Plan:
         title = f"replace functions ({functions}) and views ({len(views)})"
         # A function with other parameters has all views recreated; only the attempt shows whether there is one.
         views = ["all views"] if functions else views
-        replaced = [Part(title, dict.fromkeys(views, "access exclusive"), HOLD)] if self.functions else []
+        replaced = [PlanPart(title, dict.fromkeys(views, "access exclusive"), HOLD)] if self.functions else []
         return [*added, *replaced, *removed]
 
 
-def _part(step: Step) -> Part:
-    return Part(f"{step.migration}: {step.title}", step.locks, None if step.alone else HOLD)
+def _part(step: MigrationStep) -> PlanPart:
+    return PlanPart(f"{step.migration}: {step.title}", step.locks, None if step.alone else HOLD)
 
 
 def make_plan(fetch: Fetch, schema: str, to: int | None = None) -> Plan:

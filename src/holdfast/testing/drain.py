@@ -68,7 +68,7 @@ class Drained(tuple[Attempt, ...]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DrainPlan:
     """The options of a drain."""
 
     queue: str | None = None
@@ -91,7 +91,7 @@ class Plan:
 class Drain:
     """One call of drain or run."""
 
-    def __init__(self, hf: Holdfast, database: Scratch, plan: Plan) -> None:
+    def __init__(self, hf: Holdfast, database: Scratch, plan: DrainPlan) -> None:
         self._hf = hf
         self._database = database
         self._plan = plan

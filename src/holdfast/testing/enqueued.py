@@ -30,7 +30,7 @@ def name_of(task: Enqueuer[Any, Any] | str) -> str:
     return task if isinstance(task, str) else task._task.name
 
 
-class Wanted:
+class ExpectedJob:
     """A description that jobs are compared with."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Wanted:
         return "" if actual == value else f"{name} is {short(actual)}, not {short(value)}"
 
 
-def describe(wanted: Wanted, jobs: Sequence[JobInfo], now: datetime) -> str:
+def describe(wanted: ExpectedJob, jobs: Sequence[JobInfo], now: datetime) -> str:
     """Describe the jobs, nearest first."""
     if not jobs:
         return "nothing was enqueued in this test"

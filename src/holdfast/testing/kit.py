@@ -25,9 +25,9 @@ from holdfast.store.jobs import Filter
 from holdfast.store.outbox import MessageFilter
 from holdfast.store.select import Page
 from holdfast.testing.clock import Clock, zoned
-from holdfast.testing.drain import Attempt, Drain, Drained, Plan
+from holdfast.testing.drain import Attempt, Drain, Drained, DrainPlan
 from holdfast.testing.emitted import WantedMessage
-from holdfast.testing.enqueued import Wanted, describe
+from holdfast.testing.enqueued import ExpectedJob, describe
 from holdfast.testing.pools import KitDatabase, on_loop
 
 _ALL = 1_000_000
@@ -216,7 +216,7 @@ class Kit:
         if isinstance(until, int | float):
             until = timedelta(seconds=until)
         at = self.clock.now() + until if isinstance(until, timedelta) else until and zoned(until)
-        return Drain(self.hf, self._database, Plan(until=at, **options))
+        return Drain(self.hf, self._database, DrainPlan(until=at, **options))
 
     def refuse_to_wait(self, name: str, info: JobInfo | None) -> None:
         """Raise UsageError for a job that nothing runs, so that no test waits forever."""
@@ -259,10 +259,10 @@ class Kit:
 
     def _wanted(
         self, task: Enqueuer[Any, Any] | str | None, args: tuple[Any, ...], kwargs: dict[str, Any], count: int | None
-    ) -> Wanted:
+    ) -> ExpectedJob:
         if isinstance(task, Enqueuer) and count is not None and "count" in task._task.signature.names:
             raise UsageError(f"task {task._task.name!r} has its own parameter 'count'; count with all_enqueued()")
-        return Wanted(task, args, kwargs, self.tolerance)
+        return ExpectedJob(task, args, kwargs, self.tolerance)
 
     def _jobs(self, task: Enqueuer[Any, Any] | str | None) -> list[JobInfo]:
         every = self.hf.database.calls.jobs.list(JobInfo, Filter(), Page(limit=_ALL, order="oldest"))
@@ -270,7 +270,7 @@ class Kit:
         _refuse_async(conn)
         return self._database.run(every).rows if conn is None else [*map(_read, self._pools[0].run(every, conn).rows)]
 
-    def _there_is(self, wanted: Wanted, jobs: list[JobInfo]) -> str:
+    def _there_is(self, wanted: ExpectedJob, jobs: list[JobInfo]) -> str:
         return describe(wanted, jobs, self.clock.now()) + self._open()
 
     def _messages(self, conn: Any) -> list[MessageInfo]:

@@ -16,7 +16,7 @@ from holdfast.web.context import RequestContext
 from holdfast.web.fields import MOST_JOBS, Body, Name, Paged, ReasonBody
 from holdfast.web.jobs import Job, enqueue_all, find_task
 from holdfast.web.problems import Problem
-from holdfast.web.results import Done
+from holdfast.web.results import ChangeCount
 from holdfast.web.routing import READS, WRITES, Routes
 
 routes = Routes("/batches", "batches")
@@ -97,7 +97,7 @@ async def close(ctx: RequestContext, batch_id: UUID) -> BatchInfo:
 
 
 @routes.post("/{batch_id}/cancel", WRITES, keyed=False, optional_body=True)
-async def cancel(ctx: RequestContext, batch_id: UUID, why: ReasonBody) -> Done:
+async def cancel(ctx: RequestContext, batch_id: UUID, why: ReasonBody) -> ChangeCount:
     """Cancel waiting jobs and ask running ones to stop, in small committed steps. Repeating it changes nothing."""
     await get(ctx, batch_id)
-    return Done(await ctx.hf.batches.acancel(str(batch_id), by=ctx.caller.name, reason=why.reason))
+    return ChangeCount(await ctx.hf.batches.acancel(str(batch_id), by=ctx.caller.name, reason=why.reason))

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.model.limit import BreakerEvent, LimitInfo
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Amount, Key, PageSize, Prefix, Query, ReasonBody, ReasonQuery, Seconds, Whole, given
-from holdfast.web.results import ChangeResult, Done, changed
+from holdfast.web.results import ChangeCount, ChangeResult, changed
 from holdfast.web.routing import OPERATES, Routes
 
 routes = Routes("", "limits")
@@ -98,9 +98,9 @@ async def set_limit(ctx: RequestContext, change: LimitChange) -> ChangeResult:
 
 
 @routes.delete("/limits", OPERATES)
-async def clear_limit(ctx: RequestContext, query: WhichKey) -> Done:
+async def clear_limit(ctx: RequestContext, query: WhichKey) -> ChangeCount:
     """Remove the overrides of a key or a template."""
-    return Done(await ctx.hf.limits.aclear(query.key, by=ctx.caller.name, reason=query.reason))
+    return ChangeCount(await ctx.hf.limits.aclear(query.key, by=ctx.caller.name, reason=query.reason))
 
 
 @routes.get("/keys", OPERATES)
@@ -118,13 +118,13 @@ async def pause(ctx: RequestContext, new: NewPause) -> ChangeResult:
 
 
 @routes.post("/keys/resume", OPERATES)
-async def resume(ctx: RequestContext, one: OneKey) -> Done:
+async def resume(ctx: RequestContext, one: OneKey) -> ChangeCount:
     """Resume a paused key."""
     return await changed(ctx, ctx.calls.limits.resume(one.key, ctx.caller.name, one.reason))
 
 
 @routes.post("/keys/reset", OPERATES)
-async def reset(ctx: RequestContext, one: OneKey) -> Done:
+async def reset(ctx: RequestContext, one: OneKey) -> ChangeCount:
     """Close a key's breaker and clear its failures."""
     return await changed(ctx, ctx.calls.limits.reset_breaker(one.key, ctx.caller.name, one.reason))
 

@@ -13,7 +13,7 @@ from holdfast.web.context import RequestContext
 from holdfast.web.fields import Body, Query, Queue, Reason, ReasonBody, Seconds
 from holdfast.web.figures import TWO_DAYS, QueueFigures
 from holdfast.web.limits import pause_key
-from holdfast.web.results import ChangeResult, Done, changed
+from holdfast.web.results import ChangeCount, ChangeResult, changed
 from holdfast.web.routing import OPERATES, WATCHES, Routes
 
 routes = Routes("/queues", "queues")
@@ -43,7 +43,7 @@ class Queues(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSlots:
     """How many slots a queue wants."""
 
     wanted: int
@@ -58,7 +58,7 @@ class QueuePause(Body):
     """Length of the pause; without it, until resumed."""
 
 
-class Target(Query):
+class SlotsQuery(Query):
     seconds: Annotated[float, Meta(gt=0, le=TWO_DAYS)] = 60.0
     """Time in which the present backlog is to start."""
 
@@ -81,10 +81,10 @@ async def queues(ctx: RequestContext) -> Queues:
 
 
 @routes.get("/{queue}/wanted", WATCHES)
-async def wanted(ctx: RequestContext, queue: Queue, query: Target) -> Wanted:
+async def wanted(ctx: RequestContext, queue: Queue, query: SlotsQuery) -> WantedSlots:
     """Return how many slots a queue wants: as many as keep up with the last minute's rate and start the present backlog
     in time. For autoscalers."""
-    return Wanted(await ctx.run(ctx.calls.figures.wanted_workers(queue, query.seconds)))
+    return WantedSlots(await ctx.run(ctx.calls.figures.wanted_workers(queue, query.seconds)))
 
 
 @routes.post("/{queue}/pause", OPERATES, optional_body=True)
@@ -94,6 +94,6 @@ async def pause_queue(ctx: RequestContext, queue: Queue, why: QueuePause) -> Cha
 
 
 @routes.post("/{queue}/resume", OPERATES, optional_body=True)
-async def resume_queue(ctx: RequestContext, queue: Queue, why: ReasonBody) -> Done:
+async def resume_queue(ctx: RequestContext, queue: Queue, why: ReasonBody) -> ChangeCount:
     """Resume a paused queue."""
     return await changed(ctx, ctx.calls.limits.resume(f"queue:{queue}", ctx.caller.name, why.reason))

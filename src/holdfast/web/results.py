@@ -11,7 +11,7 @@ from holdfast.web.context import RequestContext
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ChangeCount:
     """How many rows were changed."""
 
     changed: int
@@ -24,7 +24,7 @@ class ChangeResult(msgspec.Struct, omit_defaults=True):
     warning: str | None = None
 
 
-async def changed(ctx: RequestContext, call: Call[bool]) -> Done:
+async def changed(ctx: RequestContext, call: Call[bool]) -> ChangeCount:
     """Run a call that returns whether it changed something."""
     was = await ctx.run(call)
-    return Done(int(was))
+    return ChangeCount(int(was))

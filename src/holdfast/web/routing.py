@@ -62,7 +62,7 @@ class Parameter(Generic[K]):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RouteOptions:
     """What a route does besides calling its function."""
 
     needs: Needs | None
@@ -80,7 +80,9 @@ class Options:
 class Route:
     """One method and path, and the function that serves it."""
 
-    def __init__(self, method: str, path: str, tag: str, act: Callable[..., Awaitable[Any]], options: Options) -> None:
+    def __init__(
+        self, method: str, path: str, tag: str, act: Callable[..., Awaitable[Any]], options: RouteOptions
+    ) -> None:
         self.method = method
         self.path = path
         self.tag = tag
@@ -156,18 +158,18 @@ class Routes:
         self.all: list[Route] = []
 
     def get(self, path: str, needs: Needs | None, **options: Any) -> Callable[[F], F]:
-        return self._add("GET", path, Options(needs, **options))
+        return self._add("GET", path, RouteOptions(needs, **options))
 
     def post(self, path: str, needs: Needs | None, **options: Any) -> Callable[[F], F]:
-        return self._add("POST", path, Options(needs, **options))
+        return self._add("POST", path, RouteOptions(needs, **options))
 
     def patch(self, path: str, needs: Needs | None, **options: Any) -> Callable[[F], F]:
-        return self._add("PATCH", path, Options(needs, **options))
+        return self._add("PATCH", path, RouteOptions(needs, **options))
 
     def delete(self, path: str, needs: Needs | None, **options: Any) -> Callable[[F], F]:
-        return self._add("DELETE", path, Options(needs, **options))
+        return self._add("DELETE", path, RouteOptions(needs, **options))
 
-    def _add(self, method: str, path: str, options: Options) -> Callable[[F], F]:
+    def _add(self, method: str, path: str, options: RouteOptions) -> Callable[[F], F]:
         def add(act: F) -> F:
             self.all.append(Route(method, self.prefix + path, self.tag, act, options))
             return act

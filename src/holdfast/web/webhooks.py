@@ -30,7 +30,7 @@ from holdfast.web.fields import (
 )
 from holdfast.web.jobs import AcceptedJob
 from holdfast.web.problems import Problem, unknown
-from holdfast.web.results import Done, changed
+from holdfast.web.results import ChangeCount, changed
 from holdfast.web.routing import READS_HOOKS, WRITES_HOOKS, Routes
 
 routes = Routes("/webhooks", "webhooks")
@@ -168,11 +168,11 @@ async def update(ctx: RequestContext, endpoint_id: UUID, change: EndpointChange)
 
 
 @routes.delete("/endpoints/{endpoint_id}", WRITES_HOOKS)
-async def remove(ctx: RequestContext, endpoint_id: UUID, query: Removal) -> Done:
+async def remove(ctx: RequestContext, endpoint_id: UUID, query: Removal) -> ChangeCount:
     """Remove an endpoint and its secrets."""
     found = await get(ctx, endpoint_id)
     await ctx.run(ctx.calls.webhooks.remove(found.id, ctx.caller.name, query.reason))
-    return Done(1)
+    return ChangeCount(1)
 
 
 @routes.post("/endpoints/{endpoint_id}/rotate", WRITES_HOOKS, optional_body=True, secret=True)
@@ -186,14 +186,14 @@ async def rotate(ctx: RequestContext, endpoint_id: UUID, how: Rotation) -> Secre
 
 
 @routes.post("/endpoints/{endpoint_id}/enable", WRITES_HOOKS, optional_body=True)
-async def enable(ctx: RequestContext, endpoint_id: UUID, why: ReasonBody) -> Done:
+async def enable(ctx: RequestContext, endpoint_id: UUID, why: ReasonBody) -> ChangeCount:
     """Enable deliveries to an endpoint, and close its breaker."""
     found = await get(ctx, endpoint_id)
     return await changed(ctx, ctx.calls.webhooks.enable(found.id, ctx.caller.name, why.reason))
 
 
 @routes.post("/endpoints/{endpoint_id}/disable", WRITES_HOOKS, optional_body=True)
-async def disable(ctx: RequestContext, endpoint_id: UUID, why: WhyDisabled) -> Done:
+async def disable(ctx: RequestContext, endpoint_id: UUID, why: WhyDisabled) -> ChangeCount:
     """Disable deliveries to an endpoint."""
     found = await get(ctx, endpoint_id)
     return await changed(ctx, ctx.calls.webhooks.disable(found.id, why.reason, by=ctx.caller.name))

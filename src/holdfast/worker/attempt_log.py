@@ -22,14 +22,14 @@ _CHOICES = (RetryLater.__name__, Fail.__name__, Dead.__name__)
 _CAUSE = " above exception"  # "The above exception was the direct cause", "During handling of the above exception"
 
 
-class AttemptLog:
+class AttemptLogger:
     """A line for each attempt that ended: warnings for failures, level debug for successes."""
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
         self._unknown = logs.RateLimitedLog(log, UNKNOWN_EVERY, clock)
         self.failed = 0
-        self.failures = Failures()  # of the current window
+        self.failures = FailureCounts()  # of the current window
 
     def succeeded(self, job: Job) -> None:
         """Log a success."""
@@ -51,9 +51,9 @@ class AttemptLog:
         elif outcome.outcome not in ("released", PARKED):
             self._failed(job, outcome, outcome.error or {})
 
-    def take_failures(self) -> Failures:
+    def take_failures(self) -> FailureCounts:
         """Return the failures of the window that ends, and begin the next."""
-        failures, self.failures = self.failures, Failures()
+        failures, self.failures = self.failures, FailureCounts()
         return failures
 
     def _failed(self, job: Job, outcome: Outcome, error: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ class AttemptLog:
         return fields
 
 
-class Failures:
+class FailureCounts:
     """Counts of failures: by key (a domain, for example), and by task and error code."""
 
     def __init__(self) -> None:

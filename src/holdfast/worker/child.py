@@ -35,7 +35,7 @@ from holdfast.telemetry import logs
 from holdfast.worker.execute import Judge, make_context, park, with_context
 from holdfast.worker.link import JobLink, Report
 from holdfast.worker.messages import (
-    Done,
+    JobDone,
     Leave,
     Logged,
     LogLine,
@@ -151,7 +151,7 @@ class Child:
         _flush_output()
         _mend_output(self._spare)
         leaving = self._why_leave()
-        self._line.say(Done.of(run.number, outcome, leaving))
+        self._line.say(JobDone.of(run.number, outcome, leaving))
         return leaving is not None
 
     def _attempt(self, run: Run) -> Outcome | None:

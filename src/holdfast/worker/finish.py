@@ -20,11 +20,11 @@ from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs
 from holdfast.telemetry.metrics import Stats
-from holdfast.worker.attempt_log import AttemptLog, Failures
+from holdfast.worker.attempt_log import AttemptLogger, FailureCounts
 from holdfast.worker.flush import FIRST_PAUSE, Deferrals, Flush
 from holdfast.worker.link import Progress
 from holdfast.worker.prefetch import PrefetchBuffer
-from holdfast.worker.send import EndingBatches, Sender
+from holdfast.worker.send import EndingBatches, OutcomeSender
 from holdfast.worker.wakeup import Wakeup
 
 log = logs.get("worker")
@@ -57,10 +57,10 @@ class Finisher:
         self.succeeded = 0
         self._monotonic = clock.monotonic
         self._logs_each = log.isEnabledFor(logging.DEBUG)  # cached: this is the hot path
-        self._log = AttemptLog(clock)
+        self._log = AttemptLogger(clock)
         self._batches = EndingBatches(session, calls, clock)
         deferrals = Deferrals(buffer.leases)
-        self._sender = Sender(session, calls, deferrals, progress, wakeup, self._put_back, on_mismatch, clock)
+        self._sender = OutcomeSender(session, calls, deferrals, progress, wakeup, self._put_back, on_mismatch, clock)
 
     @property
     def failed(self) -> int:
@@ -72,7 +72,7 @@ class Finisher:
         """Return the number of outcomes refused because their lease was lost."""
         return self._sender.stale
 
-    def take_failures(self) -> Failures:
+    def take_failures(self) -> FailureCounts:
         """Return the failures of the window that ends."""
         return self._log.take_failures()
 

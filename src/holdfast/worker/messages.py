@@ -84,7 +84,7 @@ class Logged(msgspec.Struct, tag="log", array_like=True, gc=False):
     fields: str
 
 
-class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
+class JobDone(msgspec.Struct, tag="done", array_like=True, gc=False):
     """The outcome of a job; None if it succeeded without a result. `leaving` is why the child takes no other.
 
     The outcome's result is Raw JSON, so it is sent as a separate field.
@@ -96,7 +96,7 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
     result: bytes | None = None
 
     @classmethod
-    def of(cls, number: int, outcome: Outcome | None, leaving: str | None) -> Done:
+    def of(cls, number: int, outcome: Outcome | None, leaving: str | None) -> JobDone:
         """Build the message, with the result moved out of the outcome."""
         if outcome is None or outcome.result is None:
             return cls(number, outcome, leaving)
@@ -111,7 +111,7 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
 
 
 ToChild = Setup | Run | Leave
-ToWorker = Started | Progressed | LogLine | Logged | Done
+ToWorker = Started | Progressed | LogLine | Logged | JobDone
 in_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 in_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 

@@ -25,7 +25,7 @@ from holdfast.telemetry import logs
 from holdfast.telemetry.scrub import scrub
 from holdfast.worker.execute import TimedOut
 from holdfast.worker.link import Report
-from holdfast.worker.messages import Done, Logged, LogLine, Progressed, Run, Setup, ToWorker, pack
+from holdfast.worker.messages import JobDone, Logged, LogLine, Progressed, Run, Setup, ToWorker, pack
 from holdfast.worker.output import OUTPUT_KEPT
 from holdfast.worker.process import LEAVE_WITHIN, Process
 
@@ -223,7 +223,7 @@ class Processes:
 
     def _on_message(self, process: Process, message: ToWorker) -> None:
         call = process.call
-        if isinstance(message, Done):
+        if isinstance(message, JobDone):
             if call is not None and message.number == call.number:
                 self._done(process, call, message)
             elif process.ending and not process.leaving:  # it outlived its cancellation
@@ -242,7 +242,7 @@ class Processes:
             if call.task.timeout is not None:
                 self._set_timer(call, call.task.timeout)
 
-    def _done(self, process: Process, call: ProcessCall, done: Done) -> None:
+    def _done(self, process: Process, call: ProcessCall, done: JobDone) -> None:
         process.answered = True
         outcome = done.outcome_of()
         if outcome is not None:

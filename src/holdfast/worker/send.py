@@ -25,7 +25,7 @@ log = logs.get("worker")
 LOOK_EVERY = 0.25  # seconds between checks for completed batches while flushes follow each other
 
 
-class Sender:
+class OutcomeSender:
     """Stores the outcomes of a worker's attempts. `put_back` receives deferred outcomes when they are to be sent
     again."""
 

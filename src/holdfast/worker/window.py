@@ -18,7 +18,7 @@ from holdfast.settings import Settings
 from holdfast.store.wire.session import Session
 from holdfast.store.workers import WorkerCalls
 from holdfast.telemetry import logs
-from holdfast.worker.attempt_log import Failures
+from holdfast.worker.attempt_log import FailureCounts
 from holdfast.worker.finish import Finisher
 from holdfast.worker.intake import ClaimCounts
 from holdfast.worker.prefetch import PrefetchBuffer
@@ -70,7 +70,7 @@ class Activity:
         """Count these tenants' jobs in the current window."""
         self._claims.tenants.update(tenants)
 
-    def take_failures(self) -> Failures:
+    def take_failures(self) -> FailureCounts:
         """Return the failures of the window that ends."""
         return self._finisher.take_failures()
 

@@ -29,7 +29,7 @@ class Viewer:
 
     caller: Caller | None
     nonce: bytes
-    session: sessions.Session | None = None
+    session: sessions.BrowserSession | None = None
     new: bool = False
     """Whether the browser does not know its nonce yet."""
 
@@ -44,7 +44,7 @@ class Access:
         self._proxies = [ipaddress.ip_network(each.strip()) for each in settings.dashboard_proxies.split(",") if each]
         self._scopes = frozenset(each.strip() for each in settings.dashboard_scopes.split(",") if each.strip())
         self._open = open_on_loopback
-        self.failures = Failures()
+        self.failures = SignInFailures()
 
     async def viewer(self, request: Request, key: bytes) -> Viewer:
         """Return the viewer of a request."""
@@ -72,7 +72,7 @@ class Access:
         return request.url.scheme == "https" or forwarded == "https"
 
 
-class Failures:
+class SignInFailures:
     """Failed sign-ins of the last minute, by address and in all."""
 
     def __init__(self) -> None:

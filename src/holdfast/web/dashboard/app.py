@@ -40,7 +40,7 @@ from holdfast.web.dashboard import session as sessions
 from holdfast.web.dashboard.access import VISITOR, Access
 from holdfast.web.dashboard.form import pairs
 from holdfast.web.dashboard.render import Renderer
-from holdfast.web.dashboard.section import Done, Page, Section, Values
+from holdfast.web.dashboard.section import Done, Section, SectionPage, Values
 from holdfast.web.dashboard.shared import Shared
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.guard import route_path
@@ -147,7 +147,7 @@ class Dashboard:
         found = await page.call(visit, fields, self._query(visit))
         return await self._finished(visit, page, found)
 
-    def _find(self, method: str, path: str) -> tuple[Page, Mapping[str, str]]:
+    def _find(self, method: str, path: str) -> tuple[SectionPage, Mapping[str, str]]:
         method = "GET" if method == "HEAD" else method
         matching = [(page, found.groupdict()) for page in self._pages if (found := page.pattern.fullmatch(path))]
         for page, fields in matching:
@@ -166,7 +166,7 @@ class Dashboard:
         visit.fragments = tuple(dict.fromkeys(each for each in named.split(",") if each))[:20]
         return b"&".join(parts)
 
-    async def _act(self, visit: Visit, page: Page, fields: Mapping[str, str]) -> Response:
+    async def _act(self, visit: Visit, page: SectionPage, fields: Mapping[str, str]) -> Response:
         """Check the form's token, act, and send the browser on."""
         data = await receive_body(visit.request)
         given = [value for name, value in pairs(data) if name == "csrf"]
@@ -176,7 +176,7 @@ class Dashboard:
         rest = b"&".join(each for each in data.split(b"&") if not each.startswith(b"csrf="))
         return await self._finished(visit, page, await page.call(visit, fields, rest))
 
-    async def _finished(self, visit: Visit, page: Page, found: Values | Done | Response) -> Response:
+    async def _finished(self, visit: Visit, page: SectionPage, found: Values | Done | Response) -> Response:
         if isinstance(found, Response):
             return found
         if not isinstance(found, Done):

@@ -39,7 +39,7 @@ class NewEndpoint(ReasonForm, kw_only=True):
     description: LongText | None = None
 
 
-class Change(ReasonForm, kw_only=True):
+class EndpointForm(ReasonForm, kw_only=True):
     """An endpoint's new values, as typed. Its tenant stays."""
 
     url: LongText = ""
@@ -50,7 +50,7 @@ class Change(ReasonForm, kw_only=True):
     description: LongText | None = None
 
 
-def page(form: NewEndpoint | Change, endpoint: Endpoint | None, error: str = "") -> Values:
+def page(form: NewEndpoint | EndpointForm, endpoint: Endpoint | None, error: str = "") -> Values:
     """Return the values of the form's page."""
     title = "Add an endpoint" if endpoint is None else "Change an endpoint"
     return {"title": title, "endpoint": endpoint, "form": msgspec.structs.asdict(form), "error": error}
@@ -66,7 +66,7 @@ async def show_add(visit: Visit) -> Values:
 async def show_change(visit: Visit, endpoint_id: UUID) -> Values:
     """Show the form of an endpoint, with its values."""
     found = await find_endpoint(visit, endpoint_id)
-    form = Change(
+    form = EndpointForm(
         url=found.url,
         events=", ".join(found.events or []),
         prefix=found.prefix,
@@ -94,7 +94,7 @@ async def add(visit: Visit, form: NewEndpoint) -> Response:
 
 
 @section.action("/webhooks/{endpoint_id}/change", WRITES_HOOKS)
-async def change(visit: Visit, endpoint_id: UUID, form: Change) -> Done | Response:
+async def change(visit: Visit, endpoint_id: UUID, form: EndpointForm) -> Done | Response:
     """Change what differs from the endpoint's values."""
     found = await find_endpoint(visit, endpoint_id)
     try:
@@ -108,7 +108,7 @@ async def change(visit: Visit, endpoint_id: UUID, form: Change) -> Done | Respon
     return done(visit, found, "Changed: waiting deliveries use the new values.")
 
 
-def typed(form: NewEndpoint | Change) -> dict[str, Any]:
+def typed(form: NewEndpoint | EndpointForm) -> dict[str, Any]:
     """Return the values of a form as the client takes them."""
     try:
         timeout = float(form.timeout)
@@ -125,7 +125,7 @@ def typed(form: NewEndpoint | Change) -> dict[str, Any]:
 
 
 async def refused(
-    visit: Visit, form: NewEndpoint | Change, endpoint: Endpoint | None, error: Problem | UsageError
+    visit: Visit, form: NewEndpoint | EndpointForm, endpoint: Endpoint | None, error: Problem | UsageError
 ) -> Response:
     """Return the form with what was typed, and why it was refused."""
     status, text = (error.status, error.detail) if isinstance(error, Problem) else (422, str(error))

@@ -62,7 +62,7 @@ class KeyPause(OneKey):
     minutes: Minutes | None = None
 
 
-class Change(OneKey):
+class LimitForm(OneKey):
     """The numbers that operators set for a key, and as JSON those that the form showed: the difference is changed."""
 
     shown: Annotated[str, Meta(max_length=1000)] = "{}"
@@ -173,7 +173,7 @@ def is_change(action: ActionInfo) -> bool:
 
 
 @section.action("/limits/set", OPERATES)
-async def change(visit: Visit, form: Change) -> Done:
+async def change(visit: Visit, form: LimitForm) -> Done:
     """Change the numbers of a key or a template. Empty fields get the values of the code."""
     shown = _shown(form.shown)
     wanted = {name: getattr(form, name) for name in NUMBERS}

@@ -18,7 +18,7 @@ MISSED = {"skip": "leaves out late slots", "once": "fires the latest missed slot
 ScheduleName = Annotated[str, Meta(min_length=1, max_length=500, pattern="^[^\\x00]*$")]
 
 
-class Change(ReasonForm, kw_only=True):
+class ScheduleForm(ReasonForm, kw_only=True):
     """A schedule, and why it is changed."""
 
     name: ScheduleName
@@ -32,7 +32,7 @@ async def show(visit: Visit) -> Values:
 
 
 @section.action("/schedules/run", OPERATES)
-async def run(visit: Visit, form: Change) -> Done:
+async def run(visit: Visit, form: ScheduleForm) -> Done:
     """Enqueue a schedule's job now, besides its slots."""
     job = await visit.run(visit.calls.schedules.run(form.name, visit.caller.name, form.reason))
     _check(form, job is not None)
@@ -40,7 +40,7 @@ async def run(visit: Visit, form: Change) -> Done:
 
 
 @section.action("/schedules/pause", OPERATES)
-async def pause(visit: Visit, form: Change) -> Done:
+async def pause(visit: Visit, form: ScheduleForm) -> Done:
     """Stop firing a schedule."""
     calls = visit.calls.schedules
     _check(form, await visit.run(calls.pause(form.name, paused=True, by=visit.caller.name, reason=form.reason)))
@@ -48,7 +48,7 @@ async def pause(visit: Visit, form: Change) -> Done:
 
 
 @section.action("/schedules/resume", OPERATES)
-async def resume(visit: Visit, form: Change) -> Done:
+async def resume(visit: Visit, form: ScheduleForm) -> Done:
     """Fire a schedule again, from its next slot."""
     calls = visit.calls.schedules
     _check(form, await visit.run(calls.pause(form.name, paused=False, by=visit.caller.name, reason=form.reason)))
@@ -56,13 +56,13 @@ async def resume(visit: Visit, form: Change) -> Done:
 
 
 @section.action("/schedules/remove", OPERATES)
-async def remove(visit: Visit, form: Change) -> Done:
+async def remove(visit: Visit, form: ScheduleForm) -> Done:
     """Remove a schedule that no code declares any more."""
     _check(form, await visit.run(visit.calls.schedules.remove(form.name, visit.caller.name, form.reason)))
     return _done(visit, f"Removed {form.name}. A worker whose code declares it registers it again when it starts.")
 
 
-def _check(form: Change, found: bool) -> None:
+def _check(form: ScheduleForm, found: bool) -> None:
     if not found:
         raise Problem(404, f"there is no schedule {form.name[:100]!r}; it may have been removed")
 

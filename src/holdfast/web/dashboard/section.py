@@ -40,7 +40,7 @@ class Done:
     text: str
 
 
-class Page:
+class SectionPage:
     """One path of the dashboard and the function that serves it: a page, or with method POST an action."""
 
     def __init__(self, method: str, path: str, template: str, needs: Needs | None, act: Callable[..., Any]) -> None:
@@ -76,7 +76,7 @@ class Section:
         self.path = path
         self.key = key
         self.needs = needs
-        self.pages: list[Page] = []
+        self.pages: list[SectionPage] = []
 
     def page(self, path: str, template: str, needs: Needs | None) -> Callable[[F], F]:
         """Declare a page, whose viewers need this scope."""
@@ -88,7 +88,7 @@ class Section:
 
     def _add(self, method: str, path: str, template: str, needs: Needs | None) -> Callable[[F], F]:
         def add(act: F) -> F:
-            self.pages.append(Page(method, path, template, needs, act))
+            self.pages.append(SectionPage(method, path, template, needs, act))
             return act
 
         return add

@@ -22,7 +22,7 @@ _MAC = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """A signed-in browser: the digest of its token, when the session ends (Unix time), and its random number."""
 
     token: bytes
@@ -30,23 +30,23 @@ class Session:
     nonce: bytes
 
 
-def begin(token: bytes, seconds_left: float | None) -> Session:
+def begin(token: bytes, seconds_left: float | None) -> BrowserSession:
     """Return a new session, which ends no later than its token."""
     left = LIFETIME if seconds_left is None else min(LIFETIME, seconds_left)
-    return Session(token, int(time.time() + left), new_nonce())
+    return BrowserSession(token, int(time.time() + left), new_nonce())
 
 
 def new_nonce() -> bytes:
     return secrets.token_bytes(_NONCE)
 
 
-def seal(key: bytes, session: Session) -> str:
+def seal(key: bytes, session: BrowserSession) -> str:
     """Return the value of a session's cookie."""
     plain = session.ends.to_bytes(_STAMP) + session.nonce + session.token
     return encode(plain + _mac(key, b"session", plain))
 
 
-def unseal(key: bytes, cookie: str) -> Session | None:
+def unseal(key: bytes, cookie: str) -> BrowserSession | None:
     """Return the session of a cookie, or None if it is not ours or has ended."""
     data = decode(cookie)
     if len(data) != _STAMP + _NONCE + _DIGEST + _MAC:
@@ -57,7 +57,7 @@ def unseal(key: bytes, cookie: str) -> Session | None:
     ends = int.from_bytes(plain[:_STAMP])
     if ends <= time.time():
         return None
-    return Session(plain[_STAMP + _NONCE :], ends, plain[_STAMP : _STAMP + _NONCE])
+    return BrowserSession(plain[_STAMP + _NONCE :], ends, plain[_STAMP : _STAMP + _NONCE])
 
 
 def csrf(key: bytes, nonce: bytes) -> str:

@@ -13,7 +13,7 @@ SOON = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineEntry:
     """Something that happened to a job, or will; `seconds` is how long it took."""
 
     at: datetime | None
@@ -23,33 +23,33 @@ class Moment:
     seconds: float | None = None
 
 
-def timeline(job: PublicJob, attempts: Sequence[FailedAttempt], worker: str | None) -> list[Moment]:
+def timeline(job: PublicJob, attempts: Sequence[FailedAttempt], worker: str | None) -> list[TimelineEntry]:
     """Return the moments of a job, oldest first."""
     return [*_begin(job), *map(_failed, attempts), *_now(job, worker)]
 
 
-def _begin(job: PublicJob) -> Iterator[Moment]:
-    yield Moment(job.created_at, "enqueued", "queued", f"to {job.queue}, priority {job.priority}")
+def _begin(job: PublicJob) -> Iterator[TimelineEntry]:
+    yield TimelineEntry(job.created_at, "enqueued", "queued", f"to {job.queue}, priority {job.priority}")
     if not job.attempts and job.run_at - job.created_at > SOON:
-        yield Moment(job.run_at, "due", "queued")
+        yield TimelineEntry(job.run_at, "due", "queued")
 
 
-def _failed(attempt: FailedAttempt) -> Moment:
+def _failed(attempt: FailedAttempt) -> TimelineEntry:
     name = (attempt.type or "error").rpartition(".")[2]
     text = f"{name}: {attempt.message}" if attempt.message else name
-    return Moment(attempt.started_at, f"attempt {attempt.attempt}", attempt.outcome, text, attempt.seconds)
+    return TimelineEntry(attempt.started_at, f"attempt {attempt.attempt}", attempt.outcome, text, attempt.seconds)
 
 
-def _now(job: PublicJob, worker: str | None) -> Iterator[Moment]:
+def _now(job: PublicJob, worker: str | None) -> Iterator[TimelineEntry]:
     at = f"on {worker}" if worker else ""
     if job.status == "running":
-        yield Moment(job.started_at, f"attempt {job.attempts}", "running", at)
+        yield TimelineEntry(job.started_at, f"attempt {job.attempts}", "running", at)
     elif job.status == "retrying":
-        yield Moment(job.run_at, "next attempt", "retrying", f"{job.attempts + 1} of {job.max_attempts}")
+        yield TimelineEntry(job.run_at, "next attempt", "retrying", f"{job.attempts + 1} of {job.max_attempts}")
     elif job.status == "waiting":
-        yield Moment(None, "waiting", "queued", f"for {job.waits_for}" if job.waits_for else "")
+        yield TimelineEntry(None, "waiting", "queued", f"for {job.waits_for}" if job.waits_for else "")
     elif job.ended:
         if job.status == "succeeded" and job.started_at and job.finished_at:
             took = (job.finished_at - job.started_at).total_seconds()
-            yield Moment(job.started_at, f"attempt {job.attempts}", "succeeded", at, took)
-        yield Moment(job.finished_at, "discarded" if job.discarded else "ended", job.status)
+            yield TimelineEntry(job.started_at, f"attempt {job.attempts}", "succeeded", at, took)
+        yield TimelineEntry(job.finished_at, "discarded" if job.discarded else "ended", job.status)
