@@ -68,9 +68,9 @@ class Attempts:
         if self._settings.sentry_dsn:
             self._on_failure.append(stack.enter_context(sentry.reporting(self._settings.sentry_dsn)))
 
-    def give_back(self) -> None:
+    def release_unstarted(self) -> None:
         """Release the jobs that wait for a child process, and take no more."""
-        self._processes.give_back()
+        self._processes.release_unstarted()
 
     async def close(self, *, at_once: bool) -> None:
         """End the child processes; unless at_once, idle ones may clean up first."""

@@ -262,8 +262,8 @@ class Worker:
         self.health.report()
         await self._presence.mark_stopping()
         await asyncio.wait({claiming}, timeout=self.settings.call_timeout)
-        self._slots.give_back()
-        self._slots.attempts.give_back()
+        self._slots.release_unstarted()
+        self._slots.attempts.release_unstarted()
         await self._slots.finish(self.id, grace)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(1.0, min(grace, 10.0))):

@@ -139,7 +139,7 @@ class Processes:
             raise asyncio.CancelledError
         return result
 
-    def give_back(self) -> None:
+    def release_unstarted(self) -> None:
         """Release the jobs that have not started, and take no more."""
         self._stopped = True
         while self._waiting:
@@ -148,7 +148,7 @@ class Processes:
 
     async def close(self, *, at_once: bool) -> None:
         """End every child; unless at_once, idle children may clean up first."""
-        self.give_back()
+        self.release_unstarted()
         for process in list(self._all):
             if process in self._idle and not at_once:
                 process.leave()

@@ -131,7 +131,7 @@ class Slots:
             if id(job) in lost_jobs:
                 slot.cancel()
 
-    def give_back(self) -> None:
+    def release_unstarted(self) -> None:
         """Release the jobs that have not started."""
         for job in self._buffer.take_ready():
             self._finisher.add(job, released(job))

@@ -90,4 +90,4 @@ class Watch:
             self._keeper.give_up_lapsing()
             ready = self._buffer.ready
             if ready and self._clock.monotonic() - ready[0].lease.taken_at > patience:
-                self._slots.give_back()
+                self._slots.release_unstarted()
