@@ -80,7 +80,7 @@ def test_the_jobs_of_a_killed_process_run_again_at_once(dsn: str, folder: Path, 
             wait_until(lambda each=each: show(sql, each) == ("succeeded", 2, "LEASE_LOST"))
         assert time.monotonic() - began < 2 * max(slower(), 5)  # the lease is 60 s
         assert sql("SELECT count(*) FROM workers WHERE id = %s", [killed[1]]) == [(0,)]
-        assert "leases given back" in program.output
+        assert "jobs reclaimed" in program.output
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ KILL_AFTER_ASKED = 2
 LOOK_EVERY = 0.5  # seconds between checks of a child's beats
 PATIENCE = 2.0  # seconds a child has beyond its loop_timeout, and again after SIGTERM
 LAST_WORDS = 0.1  # seconds to read a dead child's last messages; its descendants may keep the socket open
-GIVE_BACK_AGAIN = 1.0  # seconds until the second reclaim: a claim may commit after the child has ended
+RECLAIM_AGAIN = 1.0  # seconds until the second reclaim: a claim may commit after the child has ended
 _NEEDED = ("schema", "pooler", "connect_timeout", "call_timeout")  # settings for the child's database
 _BEATS_EVERY = 0.5
 
@@ -58,8 +58,8 @@ class Supervisor:
         self._stop_requests = 0
         self._children: dict[int, Process] = {}
         self._stirred = [asyncio.Event() for _ in range(processes)]
-        self._giving_back: set[asyncio.Task[None]] = set()
-        self._abouts: dict[int, About] = {}
+        self._reclaiming: set[asyncio.Task[None]] = set()
+        self._states: dict[int, ChildState] = {}
         self._notifier = systemd.notifier()
 
     async def run(self) -> int:
@@ -70,8 +70,8 @@ class Supervisor:
         reporting = asyncio.create_task(self._report())
         code = max(await asyncio.gather(*(self._keep(place) for place in range(len(self._stirred)))))
         reporting.cancel()
-        if self._giving_back:
-            await asyncio.wait(self._giving_back, timeout=GIVE_BACK_AGAIN + PATIENCE)
+        if self._reclaiming:
+            await asyncio.wait(self._reclaiming, timeout=RECLAIM_AGAIN + PATIENCE)
         return code
 
     def stop(self) -> None:
@@ -90,7 +90,7 @@ class Supervisor:
         """Report to the service manager: ready once every child has been, and alive while this loop runs. It watches
         over the children itself."""
         while (notifier := self._notifier) is not None:
-            if len(self._abouts) == len(self._stirred) and all(each.ready for each in self._abouts.values()):
+            if len(self._states) == len(self._stirred) and all(each.ready for each in self._states.values()):
                 notifier.ready()
             notifier.alive(lambda: True)
             await asyncio.sleep(LOOK_EVERY)
@@ -136,9 +136,9 @@ class Supervisor:
             if self._stop_requests:  # stop() was called during the start
                 child.terminate()
             reader, writer = await asyncio.open_connection(sock=ours)
-            about = self._abouts[place] = About()
-            reading = asyncio.create_task(_read_messages(reader, about))
-            watching = asyncio.create_task(_end_if_silent(child, about))
+            state = self._states[place] = ChildState()
+            reading = asyncio.create_task(_read_messages(reader, state))
+            watching = asyncio.create_task(_end_if_silent(child, state))
             try:
                 code = await child.wait()
                 del self._children[place]
@@ -147,11 +147,11 @@ class Supervisor:
                 reading.cancel()
                 watching.cancel()
                 writer.close()
-        if about.worker is not None:
-            giving_back = asyncio.create_task(_give_back(about))
-            self._giving_back.add(giving_back)
-            giving_back.add_done_callback(self._giving_back.discard)
-        return code, about.by_operator
+        if state.worker is not None:
+            reclaiming = asyncio.create_task(_reclaim_jobs(state))
+            self._reclaiming.add(reclaiming)
+            reclaiming.add_done_callback(self._reclaiming.discard)
+        return code, state.by_operator
 
     async def _wait(self, place: int, code: int, seconds: float | None) -> None:
         """Wait before a restart, until the time has passed or `stop()` or `reload()` is called."""
@@ -162,7 +162,7 @@ class Supervisor:
                 await self._stirred[place].wait()
 
 
-class About:
+class ChildState:
     """A supervisor's state for a child: its worker id, how to reach its database, and how long it was silent."""
 
     def __init__(self) -> None:
@@ -174,34 +174,34 @@ class About:
         self.by_operator = False  # whether it stopped because an operator asked for it
 
 
-async def _read_messages(reader: asyncio.StreamReader, about: About) -> None:
+async def _read_messages(reader: asyncio.StreamReader, state: ChildState) -> None:
     with contextlib.suppress(OSError, ValueError):
         while line := await reader.readline():
-            about.silent = 0.0
+            state.silent = 0.0
             message = json.loads(line)
-            about.ready = about.ready or bool(message.get("ready"))
+            state.ready = state.ready or bool(message.get("ready"))
             if "worker" in message:
-                about.worker, about.settings = message["worker"], message["settings"]
+                state.worker, state.settings = message["worker"], message["settings"]
             elif "longest" in message:
-                about.longest = message["longest"]
+                state.longest = message["longest"]
             elif "holds" in message:
-                about.longest = 0.0
-                about.worker = about.worker if message["holds"] else None
-                about.by_operator = message["by_operator"]
+                state.longest = 0.0
+                state.worker = state.worker if message["holds"] else None
+                state.by_operator = message["by_operator"]
 
 
-async def _end_if_silent(child: Process, about: About) -> None:
+async def _end_if_silent(child: Process, state: ChildState) -> None:
     """End a child whose event loop does not beat. Short steps leave out time when the machine slept."""
-    while not (about.longest and about.silent > about.longest + PATIENCE):
+    while not (state.longest and state.silent > state.longest + PATIENCE):
         await asyncio.sleep(LOOK_EVERY)
-        about.silent += LOOK_EVERY
+        state.silent += LOOK_EVERY
     logs.event(
         log,
         logging.ERROR,
         "process ended: its event loop is stuck",
         pid=child.pid,
-        worker=about.worker,
-        seconds=round(about.silent, 1),
+        worker=state.worker,
+        seconds=round(state.silent, 1),
     )
     with contextlib.suppress(ProcessLookupError):
         child.send_signal(signal.SIGUSR2)  # it writes its stack to standard error
@@ -210,26 +210,26 @@ async def _end_if_silent(child: Process, about: About) -> None:
         child.kill()
 
 
-async def _give_back(about: About) -> None:
+async def _reclaim_jobs(state: ChildState) -> None:
     """Reclaim the jobs of a child that has ended. If this fails, its leases expire."""
-    for pause in (GIVE_BACK_AGAIN, 0.0):
+    for pause in (RECLAIM_AGAIN, 0.0):
         try:
-            jobs = await asyncio.to_thread(_reclaim, about)
+            jobs = await asyncio.to_thread(_reclaim, state)
         except HoldfastError as error:
-            logs.event(log, logging.WARNING, "leases not given back", worker=about.worker, error=str(error))
+            logs.event(log, logging.WARNING, "jobs not reclaimed", worker=state.worker, error=str(error))
         else:
             if jobs:
-                logs.event(log, logging.WARNING, "leases given back", worker=about.worker, jobs=jobs)
+                logs.event(log, logging.WARNING, "jobs reclaimed", worker=state.worker, jobs=jobs)
         await asyncio.sleep(pause)
 
 
-def _reclaim(about: About) -> int:
+def _reclaim(state: ChildState) -> int:
     from holdfast.store.calls import Calls  # imported late: a supervisor seldom needs the database
     from holdfast.store.wire.session import ThreadSession
 
-    session = ThreadSession(Settings(**about.settings), "supervisor")
+    session = ThreadSession(Settings(**state.settings), "supervisor")
     try:
-        return session.run(Calls(about.settings["schema"]).workers.reclaim(str(about.worker)))
+        return session.run(Calls(state.settings["schema"]).workers.reclaim(str(state.worker)))
     finally:
         session.close()
 
