@@ -56,8 +56,8 @@ class Dependant:
     statements: list[str]
 
 
-def make_way(conn: Connection, schema: str, ours: list[str]) -> list[Dependant]:
-    """Drop the application's views that depend on ours; return them for come_back()."""
+def drop_dependants(conn: Connection, schema: str, ours: list[str]) -> list[Dependant]:
+    """Drop the application's views that depend on ours; return them for recreate_dependants()."""
     found = [row[0] for row in conn.execute(_FOUND, {"schema": schema, "ours": ours}).fetchall()]
     dependants = [Dependant(*row) for oid in found for row in conn.execute(_DEFINITION, [oid]).fetchall()]
     for each in reversed(dependants):
@@ -65,7 +65,7 @@ def make_way(conn: Connection, schema: str, ours: list[str]) -> list[Dependant]:
     return dependants
 
 
-def come_back(conn: Connection, dependants: list[Dependant]) -> None:
+def recreate_dependants(conn: Connection, dependants: list[Dependant]) -> None:
     """Recreate the dropped views."""
     for each in dependants:
         for statement in each.statements:

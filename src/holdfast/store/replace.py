@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from holdfast.store.dependants import come_back, make_way
+from holdfast.store.dependants import drop_dependants, recreate_dependants
 from holdfast.store.migrations import KNOWN, checksum, replaceable, sql_text
 
 Connection = psycopg.Connection[Any]
@@ -33,7 +33,7 @@ _OIDS = "SELECT oid::bigint FROM pg_proc WHERE proname = %s AND pronamespace = c
 _ASIDE = "aside/"  # in schema_files: a function that was renamed
 
 
-class _NotInPlaceError(Exception):
+class _SignatureChanged(Exception):
     """A function has another signature, so `create or replace` made a second one."""
 
 
@@ -46,12 +46,12 @@ def replace_changed(conn: Connection, schema: str) -> list[str]:
         key=lambda name: (name.startswith("views/"), name not in _FIRST, name),
     )
     if changed:
-        _drop_aside(conn)
+        _drop_renamed(conn)
         try:
             with conn.transaction():
                 _in_place(conn, changed, files)
-        except (_NotInPlaceError, pg.InvalidFunctionDefinition, pg.InvalidTableDefinition):
-            _anew(conn, schema, changed, files)
+        except (_SignatureChanged, pg.InvalidFunctionDefinition, pg.InvalidTableDefinition):
+            _recreate(conn, schema, changed, files)
         _note(conn, changed, files)
         conn.execute(sql_text("grants.sql").encode())
     return changed
@@ -62,20 +62,20 @@ def _in_place(conn: Connection, changed: Iterable[str], files: dict[str, str]) -
         before = _oids(conn, name)
         conn.execute(files[name].encode())
         if before and _oids(conn, name) != before:
-            raise _NotInPlaceError(name)
+            raise _SignatureChanged(name)
 
 
-def _anew(conn: Connection, schema: str, changed: Iterable[str], files: dict[str, str]) -> None:
+def _recreate(conn: Connection, schema: str, changed: Iterable[str], files: dict[str, str]) -> None:
     """Rename functions that cannot be replaced, and recreate all views, which may use them."""
     views = [name for name in files if name.startswith("views/")]
-    dependants = make_way(conn, schema, [_name(each) for each in views])
+    dependants = drop_dependants(conn, schema, [_name(each) for each in views])
     conn.execute(f"DROP VIEW IF EXISTS {', '.join(_name(each) for each in views)}".encode())
     for name in changed:
         if name.startswith("functions/"):
             _apply_function(conn, name, files[name])
     for name in sorted(views, key=lambda name: (name not in _FIRST, name)):
         conn.execute(files[name].encode())
-    come_back(conn, dependants)
+    recreate_dependants(conn, dependants)
 
 
 def _apply_function(conn: Connection, name: str, text: str) -> None:
@@ -84,20 +84,20 @@ def _apply_function(conn: Connection, name: str, text: str) -> None:
         with conn.transaction():
             conn.execute(text.encode())
             if before and _oids(conn, name) != before:
-                raise _NotInPlaceError(name)
-    except (_NotInPlaceError, pg.InvalidFunctionDefinition):
+                raise _SignatureChanged(name)
+    except (_SignatureChanged, pg.InvalidFunctionDefinition):
         for oid in before:
-            _put_aside(conn, _name(name), oid)
+            _rename_old(conn, _name(name), oid)
         conn.execute(text.encode())
 
 
-def _put_aside(conn: Connection, name: str, oid: int) -> None:
+def _rename_old(conn: Connection, name: str, oid: int) -> None:
     row = conn.execute("SELECT %s::regprocedure::text", [oid]).fetchone()
     conn.execute(f"ALTER FUNCTION {row[0] if row else name} RENAME TO {(aside := f'old_{name}_{oid}')}".encode())
     conn.execute("INSERT INTO schema_files VALUES (%s, '')", [_ASIDE + aside])
 
 
-def _drop_aside(conn: Connection) -> None:
+def _drop_renamed(conn: Connection) -> None:
     """Drop the functions that an earlier change has renamed: no caller finds them any more."""
     found = conn.execute("DELETE FROM schema_files WHERE starts_with(name, %s) RETURNING name", [_ASIDE]).fetchall()
     for (name,) in found:
