@@ -1,6 +1,6 @@
 """The doctor's checks. Each returns ok, warning or error, what it found and what to do.
 
-A check is a function from Patient to Check. Those of ANY_DATABASE need only a connection, those of OUR_SCHEMA
+A check is a function from Installation to Check. Those of ANY_DATABASE need only a connection, those of OUR_SCHEMA
 also the schema. A check that fails becomes a warning, and the remaining checks still run.
 """
 
@@ -69,7 +69,7 @@ class Check:
     advice: str = ""
 
 
-class Patient:
+class Installation:
     """The database and settings under examination."""
 
     def __init__(self, settings: Settings, max_age: float) -> None:
@@ -88,35 +88,35 @@ class Patient:
         return make_plan(lambda sql: self.ask(Call(sql, (), list)), self.settings.schema)
 
 
-Look = Callable[[Patient], Check]
+Look = Callable[[Installation], Check]
 
 
 def examine(dsn: str | None, schema: str | None, max_age: float) -> Iterator[Check]:
     """Run the checks in order, without those whose requirements are not met."""
     yield check_versions()
     try:
-        patient = Patient(Settings.load(dsn=dsn, schema=schema), max_age)
-        yield check_database(patient)
+        installation = Installation(Settings.load(dsn=dsn, schema=schema), max_age)
+        yield check_database(installation)
     except HoldfastError as error:
         yield Check("database", ERROR, str(error))
         return
     try:
         for look in ANY_DATABASE:
-            yield _try(look, patient)
-        if patient.settings.amqp_enabled:
-            yield _try(check_rabbitmq, patient)
-        migrated = _try(check_schema, patient)
+            yield _try(look, installation)
+        if installation.settings.amqp_enabled:
+            yield _try(check_rabbitmq, installation)
+        migrated = _try(check_schema, installation)
         yield migrated
         if migrated.level != ERROR:
             for look in OUR_SCHEMA:
-                yield _try(look, patient)
+                yield _try(look, installation)
     finally:
-        patient.session.close()
+        installation.session.close()
 
 
-def _try(look: Look, patient: Patient) -> Check:
+def _try(look: Look, installation: Installation) -> Check:
     try:
-        return look(patient)
+        return look(installation)
     except HoldfastError as error:
         return Check(look.__name__.removeprefix("check_"), WARNING, f"cannot be checked: {error}")
 
@@ -129,32 +129,32 @@ def check_versions() -> Check:
     return Check("versions", OK, text, advice)
 
 
-def check_database(patient: Patient) -> Check:
+def check_database(installation: Installation) -> Check:
     """Connect as clients do, and detect a pooler that rejects start-up options."""
-    plain = ThreadSession(patient.settings, "doctor")
+    plain = ThreadSession(installation.settings, "doctor")
     try:
-        patient.server = plain.run(patient.server_calls.server())
+        installation.server = plain.run(installation.server_calls.server())
     except HoldfastError as error:
         if "unsupported startup parameter" not in str(error):
             raise
-        patient.server = patient.ask(patient.server_calls.server())
+        installation.server = installation.ask(installation.server_calls.server())
         return Check("database", ERROR, "a pooler rejects start-up options", "set HOLDFAST_POOLER=1")
     finally:
         plain.close()
-    found = patient.server
+    found = installation.server
     text = f"reached {found['database']} as {found['user']}"
     return Check("database", OK, text)
 
 
-def check_server(patient: Patient) -> Check:
-    found = f"PostgreSQL {patient.server['version']}"
-    if patient.server["number"] // 10000 < OLDEST_SERVER:
+def check_server(installation: Installation) -> Check:
+    found = f"PostgreSQL {installation.server['version']}"
+    if installation.server["number"] // 10000 < OLDEST_SERVER:
         return Check("server", ERROR, found, f"Holdfast needs {OLDEST_SERVER} or newer; upgrade the server")
     return Check("server", OK, found)
 
 
-def check_servers(patient: Patient) -> Check:
-    return judge_servers(doctor.probe_servers(patient.settings))
+def check_servers(installation: Installation) -> Check:
+    return judge_servers(doctor.probe_servers(installation.settings))
 
 
 def judge_servers(servers: list[tuple[str, str]]) -> Check:
@@ -168,9 +168,9 @@ def judge_servers(servers: list[tuple[str, str]]) -> Check:
     return Check("servers", OK, found)
 
 
-def check_clock(patient: Patient) -> Check:
+def check_clock(installation: Installation) -> Check:
     before = time.time()
-    server = patient.ask(patient.server_calls.server())["epoch"]
+    server = installation.ask(installation.server_calls.server())["epoch"]
     after = time.time()
     return judge_clock(server - (before + after) / 2, after - before)
 
@@ -183,8 +183,8 @@ def judge_clock(skew: float, round_trip: float) -> Check:
     return Check("clock", OK, found)
 
 
-def check_durability(patient: Patient) -> Check:
-    settings = patient.ask(patient.server_calls.settings(DURABILITY))
+def check_durability(installation: Installation) -> Check:
+    settings = installation.ask(installation.server_calls.settings(DURABILITY))
     return judge_durability(settings)
 
 
@@ -202,13 +202,13 @@ def judge_durability(settings: Mapping[str, str]) -> Check:
     return Check("durability", OK, found)
 
 
-def check_settings(patient: Patient) -> Check:
+def check_settings(installation: Installation) -> Check:
     """Check settings that Holdfast's connections do not set themselves."""
-    late = patient.ask(patient.server_calls.waiting_for_standby(STANDBY_LATE))
+    late = installation.ask(installation.server_calls.waiting_for_standby(STANDBY_LATE))
     if late:
         found = f"{plural(late, 'commit')} waited more than {duration(STANDBY_LATE)} for a synchronous standby"
         return Check("settings", ERROR, found, "start the standby, or take it out of synchronous_standby_names")
-    settings = patient.ask(patient.server_calls.settings(SESSION))
+    settings = installation.ask(installation.server_calls.settings(SESSION))
     return judge_settings(settings)
 
 
@@ -233,8 +233,8 @@ def judge_settings(settings: Mapping[str, str]) -> Check:
     return Check("settings", OK, "nothing unusual")
 
 
-def check_connections(patient: Patient) -> Check:
-    row = patient.ask(patient.server_calls.connections())
+def check_connections(installation: Installation) -> Check:
+    row = installation.ask(installation.server_calls.connections())
     used, most = int(row["used"]), int(row["most"])
     found = f"{used} of {most} connections are in use"
     if used > most * CROWDED:
@@ -244,8 +244,8 @@ def check_connections(patient: Patient) -> Check:
     return Check("connections", OK, found)
 
 
-def check_pooler(patient: Patient) -> Check:
-    return judge_pooler(doctor.probe_pooler(patient.settings), patient.settings.pooler)
+def check_pooler(installation: Installation) -> Check:
+    return judge_pooler(doctor.probe_pooler(installation.settings), installation.settings.pooler)
 
 
 def judge_pooler(found: Pooling, configured: bool) -> Check:
@@ -260,12 +260,12 @@ def judge_pooler(found: Pooling, configured: bool) -> Check:
     return Check("pooler", OK, "a pooler in session mode" if found.present else "none")
 
 
-def check_horizon(patient: Patient) -> Check:
+def check_horizon(installation: Installation) -> Check:
     """Old transactions keep vacuum from removing dead rows, which slows every scan."""
-    holders = patient.ask(patient.server_calls.horizon())
-    held = [h for h in holders if h["seconds"] is None or h["seconds"] > patient.max_age]
+    holders = installation.ask(installation.server_calls.horizon())
+    held = [h for h in holders if h["seconds"] is None or h["seconds"] > installation.max_age]
     if not held:
-        return Check("vacuum", OK, f"no transaction is older than {duration(patient.max_age)}")
+        return Check("vacuum", OK, f"no transaction is older than {duration(installation.max_age)}")
     oldest = held[0]
     more = f", and {len(held) - 1} more" if len(held) > 1 else ""
     if oldest["kind"] == "transaction":
@@ -280,18 +280,18 @@ def check_horizon(patient: Patient) -> Check:
     return Check("vacuum", WARNING, found, "start its consumer, or drop the slot: pg_drop_replication_slot")
 
 
-def check_rabbitmq(patient: Patient) -> Check:
+def check_rabbitmq(installation: Installation) -> Check:
     """Jobs run without the broker too, so an unreachable one is a warning."""
-    where = rabbitmq.address(patient.settings)
-    if (why := rabbitmq.why_not(patient.settings)) is not None:
+    where = rabbitmq.address(installation.settings)
+    if (why := rabbitmq.why_not(installation.settings)) is not None:
         advice = "workers poll meanwhile; start the broker, or correct HOLDFAST_AMQP_URL"
         return Check("rabbitmq", WARNING, f"{where} cannot be used: {why}", advice)
-    return Check("rabbitmq", OK, f"connected to {where}; the exchange is {patient.settings.amqp_exchange!r}")
+    return Check("rabbitmq", OK, f"connected to {where}; the exchange is {installation.settings.amqp_exchange!r}")
 
 
-def check_schema(patient: Patient) -> Check:
-    pending = patient.plan()
-    name = patient.settings.schema
+def check_schema(installation: Installation) -> Check:
+    pending = installation.plan()
+    name = installation.settings.schema
     version = pending.found.version
     try:
         connect.check_schema(pending.found, name)
@@ -307,15 +307,15 @@ def check_schema(patient: Patient) -> Check:
     return Check("schema", OK, f"{name!r} is at version {version}, up to date")
 
 
-def check_rights(patient: Patient) -> Check:
-    may = patient.ask(patient.server_calls.rights(("enqueue", "claim")))
-    schema, user = patient.settings.schema, patient.server["user"]
+def check_rights(installation: Installation) -> Check:
+    may = installation.ask(installation.server_calls.rights(("enqueue", "claim")))
+    schema, user = installation.settings.schema, installation.server["user"]
     lacking = [name for name in ("enqueue", "claim") if not may.get(name)]
     if lacking:
         level = ERROR if len(lacking) > 1 else WARNING
         role = f"{schema}_{'worker' if 'claim' in lacking else 'enqueue'}"
         return Check("rights", level, f"{user} may not {' or '.join(lacking)}", f"GRANT {role} TO {user}")
-    roles = patient.ask(patient.server_calls.roles())
+    roles = installation.ask(installation.server_calls.roles())
     missing = [each for each in ("enqueue", "worker", "reader", "service", "admin") if f"{schema}_{each}" not in roles]
     if missing:
         named = ", ".join(f"{schema}_{each}" for each in missing)
@@ -324,9 +324,9 @@ def check_rights(patient: Patient) -> Check:
     return Check("rights", OK, f"{user} may enqueue and claim; all roles exist")
 
 
-def check_bloat(patient: Patient) -> Check:
-    row = patient.ask(patient.server_calls.live_table())
-    return judge_bloat(row, patient.settings.schema) if row else Check("bloat", OK, "no statistics yet")
+def check_bloat(installation: Installation) -> Check:
+    row = installation.ask(installation.server_calls.live_table())
+    return judge_bloat(row, installation.settings.schema) if row else Check("bloat", OK, "no statistics yet")
 
 
 def judge_bloat(row: Mapping[str, Any], schema: str) -> Check:
@@ -344,8 +344,8 @@ def judge_bloat(row: Mapping[str, Any], schema: str) -> Check:
     return Check("bloat", OK, found)
 
 
-def check_history(patient: Patient) -> Check:
-    row = patient.ask(patient.server_calls.history())
+def check_history(installation: Installation) -> Check:
+    row = installation.ask(installation.server_calls.history())
     if row["stray"]:
         found = f"{row['stray']} rows are in history_default, because their day had no partition"
         advice = "move them out, or their day's partition cannot be made; workers make partitions in time"
@@ -356,10 +356,10 @@ def check_history(patient: Patient) -> Check:
     return Check("history", OK, f"partitions for today and {plural(row['days'] - 1, 'day')} ahead")
 
 
-def check_workers(patient: Patient) -> Check:
+def check_workers(installation: Installation) -> Check:
     """Any live worker reclaims expired leases, so leftover ones mean that none is alive."""
-    alive = [w for w in patient.ask(patient.calls.workers.list()) if w["alive"]]
-    expired = patient.ask(patient.calls.workers.expired_claims(RECLAIM_WITHIN))
+    alive = [w for w in installation.ask(installation.calls.workers.list()) if w["alive"]]
+    expired = installation.ask(installation.calls.workers.expired_claims(RECLAIM_WITHIN))
     if expired["claims"]:
         ago = duration(expired["oldest"])
         found = f"{plural(expired['claims'], 'lease')} expired up to {ago} ago and were not reclaimed"
@@ -368,12 +368,12 @@ def check_workers(patient: Patient) -> Check:
     return Check("workers", OK, f"{plural(len(alive), 'worker')} alive, no lease left behind")
 
 
-def check_queues(patient: Patient) -> Check:
+def check_queues(installation: Installation) -> Check:
     unknown = Counter[str]()
-    for each in _unknown(patient):
+    for each in _unknown(installation):
         unknown[each["queue"]] += each["jobs"]
     # A worker would not help a queue that has only unknown tasks; the check `tasks` reports those.
-    unserved = [q for q in patient.ask(patient.calls.queues.unserved()) if q["jobs"] > unknown[q["queue"]]]
+    unserved = [q for q in installation.ask(installation.calls.queues.unserved()) if q["jobs"] > unknown[q["queue"]]]
     if unserved:
         found = ", ".join(f"{q['queue']} ({plural(q['jobs'], 'job', MOST_COUNTED)})" for q in unserved)
         names = ",".join(q["queue"] for q in unserved)
@@ -384,8 +384,8 @@ def check_queues(patient: Patient) -> Check:
     return Check("queues", OK, "every queue with due jobs has a worker")
 
 
-def check_tasks(patient: Patient) -> Check:
-    unknown = _unknown(patient)
+def check_tasks(installation: Installation) -> Check:
+    unknown = _unknown(installation)
     if not unknown:
         return Check("tasks", OK, "a worker has registered every waiting task")
     found = ", ".join(f"{_called(each['task'])} ({plural(each['jobs'], 'job')})" for each in unknown[:5])
@@ -393,18 +393,18 @@ def check_tasks(patient: Patient) -> Check:
     return Check("tasks", WARNING, f"no worker has ever registered {found}{', ...' if unknown[5:] else ''}", advice)
 
 
-def _unknown(patient: Patient) -> list[dict[str, Any]]:
+def _unknown(installation: Installation) -> list[dict[str, Any]]:
     """Return unknown tasks, without that of webhooks, which applications do not register."""
-    return [each for each in patient.ask(patient.calls.queues.unknown_tasks()) if each["task"] != WEBHOOK]
+    return [each for each in installation.ask(installation.calls.queues.unknown_tasks()) if each["task"] != WEBHOOK]
 
 
 def _called(task: str) -> str:
     return f"channel {task.removeprefix(CHANNEL)!r}" if task.startswith(CHANNEL) else f"task {task!r}"
 
 
-def check_levels(patient: Patient) -> Check:
+def check_levels(installation: Installation) -> Check:
     """Backlogs and slow passes are no installation faults, so even a critical level is only a warning."""
-    levels = [each for each in patient.ask(patient.calls.figures.levels()) if each.level is not None]
+    levels = [each for each in installation.ask(installation.calls.figures.levels()) if each.level is not None]
     if not levels:
         return Check("levels", OK, "nothing was run in the last 5 minutes")
     units = {"tick_duration": " s"}
@@ -417,9 +417,9 @@ def check_levels(patient: Patient) -> Check:
     return Check("levels", WARNING if bad else OK, f"in the last 5 minutes: {', '.join(texts)}", advice)
 
 
-def check_schedules(patient: Patient) -> Check:
+def check_schedules(installation: Installation) -> Check:
     """The leader fires schedules in time, so a late one means that there is no leader or that it cannot."""
-    schedules = [each for each in patient.ask(patient.calls.schedules.list()) if not each.paused]
+    schedules = [each for each in installation.ask(installation.calls.schedules.list()) if not each.paused]
     late = [each for each in schedules if each.problem or each.overdue > OVERDUE]
     if late:
         why = late[0].problem or f"due for {duration(late[0].overdue)}"
@@ -428,9 +428,9 @@ def check_schedules(patient: Patient) -> Check:
     return Check("schedules", OK, f"{plural(len(schedules), 'schedule')} in time")
 
 
-def check_batches(patient: Patient) -> Check:
+def check_batches(installation: Installation) -> Check:
     """A batch ends with its last job, unless it was never closed or its callback cannot be enqueued."""
-    batches = patient.ask(patient.calls.batches.lingering())
+    batches = installation.ask(installation.calls.batches.lingering())
     held = [each for each in batches if not each["open"] and each["age"] > OVERDUE]
     if held:
         found = f"{plural(len(held), 'batch')} cannot end, {held[0]['name']!r} the first"
@@ -445,9 +445,9 @@ def check_batches(patient: Patient) -> Check:
     return Check("batches", OK, "none is left behind")
 
 
-def check_limits(patient: Patient) -> Check:
+def check_limits(installation: Installation) -> Check:
     """Counts change in the transaction of the job that they count, so a wrong one is a sign of damage."""
-    drift = patient.ask(patient.calls.limits.reconcile(repair=False))
+    drift = installation.ask(installation.calls.limits.reconcile(repair=False))
     if drift:
         first = drift[0]
         found = f"{plural(len(drift), 'key')} with a wrong count, {first['key']!r} the first: "
@@ -456,8 +456,8 @@ def check_limits(patient: Patient) -> Check:
     return Check("limits", OK, "every key counts as many jobs as run under it")
 
 
-def check_dead(patient: Patient) -> Check:
-    number = patient.ask(patient.calls.dead.count(Filter(), most=MOST_COUNTED + 1))
+def check_dead(installation: Installation) -> Check:
+    number = installation.ask(installation.calls.dead.count(Filter(), most=MOST_COUNTED + 1))
     if number:
         wait = f"{plural(number, 'failed or dead job', MOST_COUNTED)} {'waits' if number == 1 else 'wait'} for a person"
         return Check("dead", WARNING, wait, "see: holdfast dead")
