@@ -16,6 +16,6 @@ def main(args: Sequence[str] | None = None) -> None:
         code = end.code
     except KeyboardInterrupt:
         code = 130
-    from holdfast.cli.leave import leave
+    from holdfast.cli.exit import exit_process
 
-    leave(code if isinstance(code, int) else int(code is not None))
+    exit_process(code if isinstance(code, int) else int(code is not None))

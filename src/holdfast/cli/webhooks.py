@@ -47,7 +47,7 @@ TIMEOUT = typer.Option(metavar="TIME", help="For a whole delivery.")
 DEV = "For development: allow http and private addresses."
 
 
-def _which(
+def _delivery_filter(
     *,
     endpoint: EndpointOnly = None,
     tenant: TenantOnly = None,
@@ -60,7 +60,7 @@ def _which(
     return {"endpoint": endpoint, "tenant": tenant, "event": event, "event_type": type_, "since": start, "until": end}
 
 
-DeliveryWhere = Annotated[dict[str, Any], OptionsFrom(_which)]
+DeliveryWhere = Annotated[dict[str, Any], OptionsFrom(_delivery_filter)]
 SecretStdin = Annotated[
     bool, typer.Option("--secret-stdin", help="Read the secret from standard input. Default: generate one.")
 ]

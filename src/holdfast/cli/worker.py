@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from holdfast.cli.address import same_database, shareable
-from holdfast.cli.leave import threads_left
+from holdfast.cli.exit import remaining_threads
 from holdfast.cli.options import Common, Target
 from holdfast.errors import HoldfastError, nearest
 from holdfast.model.webhook import QUEUE, TASK
@@ -202,7 +202,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return runner.run(_with_own_threads(work))
     finally:
-        if not threads_left():
+        if not remaining_threads():
             runner.close()
 
 

@@ -31,7 +31,7 @@ Redeliveries = list[Redelivered]
 Infos = list[DeliveryInfo]
 
 
-class Which(TypedDict, total=False):
+class DeliveryFilter(TypedDict, total=False):
     """A filter of deliveries; all given values must match. status is PENDING, DELIVERED or FAILED; since and until
     apply to the time of creation."""
 
@@ -238,10 +238,10 @@ class Webhooks(Noun):
 
     delivery, adelivery = operation(_delivery)
 
-    def _deliveries(self, *, limit: int = 50, **which: Unpack[Which]) -> Steps[Infos]:
+    def _deliveries(self, *, limit: int = 50, **which: Unpack[DeliveryFilter]) -> Steps[Infos]:
         """Return the newest deliveries that match endpoint, tenant, event, event_type, status (PENDING, DELIVERED,
         FAILED), since and until."""
-        part: Part[DeliveryInfo] = yield self.calls.deliveries(_which(**which), Page(limit=limit))
+        part: Part[DeliveryInfo] = yield self.calls.deliveries(_delivery_filter(**which), Page(limit=limit))
         return part.rows
 
     deliveries, adeliveries = operation(_deliveries)
@@ -253,13 +253,13 @@ class Webhooks(Noun):
 
     redeliver, aredeliver = operation(_redeliver)
 
-    def _redeliver_all(self, **which: Unpack[Which]) -> Generator[Call[Any] | Items[Redelivered], Any, None]:
+    def _redeliver_all(self, **which: Unpack[DeliveryFilter]) -> Generator[Call[Any] | Items[Redelivered], Any, None]:
         """Deliver all that match again, by the filters of deliveries(); the default status is FAILED. Works in small
         committed steps, as you iterate."""
         status = which.pop("status", None) or "FAILED"
         if not any(value is not None for value in which.values()):
             raise UsageError("no deliveries selected; give an endpoint, a tenant, an event, or a time (since=, until=)")
-        where = _which(**which, status=status)
+        where = _delivery_filter(**which, status=status)
         if where.until is None:  # leaves out the deliveries made here
             where = replace(where, until=(yield self.calls.now()))
         page = Page(limit=STEP, order="oldest")
@@ -313,7 +313,7 @@ class Webhooks(Noun):
         return rule_with(self._hf.settings.nat64_prefixes)
 
 
-def _which(**which: Any) -> Deliveries:
+def _delivery_filter(**which: Any) -> Deliveries:
     for name in ("endpoint", "event"):
         if which.get(name) is not None:
             which[name] = parse_id(which[name])

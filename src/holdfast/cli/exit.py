@@ -12,9 +12,9 @@ import time
 END_WITHIN = 0.5
 
 
-def leave(code: int) -> None:
+def exit_process(code: int) -> None:
     """Exit. Running threads would make the interpreter wait forever, so this calls os._exit() after exit handlers."""
-    if not threads_left():
+    if not remaining_threads():
         sys.exit(code)
     logging.getLogger("holdfast.cli").warning("a handler's thread still runs and is left behind")
     atexit._run_exitfuncs()
@@ -24,7 +24,7 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-def threads_left() -> list[threading.Thread]:
+def remaining_threads() -> list[threading.Thread]:
     """Return the threads that keep the interpreter from exiting, after giving them END_WITHIN seconds."""
     deadline = time.monotonic() + END_WITHIN
     threads = [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
