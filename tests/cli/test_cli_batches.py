@@ -194,12 +194,12 @@ def test_watch_follows_a_batch_to_its_end(dsn: str, make: Make, sql: Sql, tmp_pa
 
 def test_no_time_is_left_when_every_job_has_ended(make: Make, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "KNOWN_AFTER", -1)
-    batch, pace, lines = make(4), follow.Pace(), []
+    batch, time_left, lines = make(4), follow.TimeLeft(), []
     for jobs in (1, 2, 1):
         end(sql, jobs)
         info = batch.info()
         assert info is not None
-        lines.append(pace.left(info.processed, info.total) is not None)
+        lines.append(time_left.estimate(info.processed, info.total) is not None)
     assert lines == [False, True, False]
 
 

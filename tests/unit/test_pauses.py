@@ -12,11 +12,11 @@ from holdfast.model.clock import Clock
 from holdfast.settings import Settings
 from holdfast.store.calls import Calls
 from holdfast.store.jobs import ClaimInfo
-from holdfast.worker.backoff import FRUITLESS, LONGEST, PATIENCE, Backoff
-from holdfast.worker.cancel import LOOK_EVERY, CancelPoll
-from holdfast.worker.pace import LEAVE_ABOVE, Pace, Rate
+from holdfast.worker.backoff import BUSY_CLAIMS, EMPTY_CLAIMS, LONGEST, Backoff
+from holdfast.worker.cancel import POLL_INTERVAL, CancelPoll
+from holdfast.worker.claim_size import LEAVE_ABOVE, ClaimSize, Rate
 from holdfast.worker.prefetch import Lease, PrefetchBuffer
-from holdfast.worker.sleeper import LOOKS, Sleeper
+from holdfast.worker.sleeper import SHORT_WAITS, Sleeper
 from holdfast.worker.wakeup import Wakeup
 
 
@@ -51,18 +51,18 @@ def test_a_claim_with_the_ring_ends_the_backoff() -> None:
 
 
 def test_a_ring_that_is_held_for_long_no_longer_holds_up_a_run_until_idle() -> None:
-    assert after(PATIENCE - 1, busy=True).held_up and not after(PATIENCE, busy=True).held_up
+    assert after(BUSY_CLAIMS - 1, busy=True).held_up and not after(BUSY_CLAIMS, busy=True).held_up
 
 
 def test_claims_that_report_more_and_find_nothing_pause_after_a_few_however_long_that_lasts() -> None:
-    pauses = [after(claims, more=True).pause() for claims in (FRUITLESS, FRUITLESS + 1, FRUITLESS + 3, 5000)]
+    pauses = [after(claims, more=True).pause() for claims in (EMPTY_CLAIMS, EMPTY_CLAIMS + 1, EMPTY_CLAIMS + 3, 5000)]
     assert pauses == [0.0, 0.002, 0.008, LONGEST]
     backoff = after(100, more=True)
     backoff.note(ClaimInfo(more=True), 1)
     assert backoff.pause() == 0, "it found a job"
 
 
-# -- pace
+# -- the size of claims
 
 
 def test_the_rate_follows_the_last_tenth_of_a_second() -> None:
@@ -81,12 +81,12 @@ def test_the_rate_follows_the_last_tenth_of_a_second() -> None:
 
 def test_a_claim_fills_the_slots_and_the_prefetch_time_at_the_present_rate() -> None:
     time, buffer = Time(), PrefetchBuffer()
-    pace = Pace(Settings(concurrency=10, prefetch=0.5, claim_size=100), buffer, time.clock)
-    assert (pace.room(), pace.free, pace.is_high) == (10, 10, False)
+    size = ClaimSize(Settings(concurrency=10, prefetch=0.5, claim_size=100), buffer, time.clock)
+    assert (size.room(), size.free, size.rate_is_high) == (10, 10, False)
     time.now += 0.1
     buffer.started = 100  # 1000 a second
-    assert pace.room() == 100 and pace.is_high and LEAVE_ABOVE < 1000
-    assert pace.held_with_room() == 10 + 400 - 100, "at most four claims ahead, and no claim for a few jobs"
+    assert size.room() == 100 and size.rate_is_high and LEAVE_ABOVE < 1000
+    assert size.held_with_room() == 10 + 400 - 100, "at most four claims ahead, and no claim for a few jobs"
 
 
 # -- sleep
@@ -128,19 +128,19 @@ async def test_a_worker_claims_once_more_before_it_sleeps_and_its_first_waits_ar
     for _ in range(4):
         assert await sleeper.enter(session) is False  # type: ignore[arg-type]
         await sleeper.sleep(math.inf)
-    assert pauses.seconds == [*LOOKS, 5.0, 5.0]
-    assert session.calls == 1 + len(LOOKS), "while nothing is due a poll needs no further call"
+    assert pauses.seconds == [*SHORT_WAITS, 5.0, 5.0]
+    assert session.calls == 1 + len(SHORT_WAITS), "while nothing is due a poll needs no further call"
 
 
 async def test_a_sleep_ends_when_the_next_job_is_due_or_a_scan_is_affordable() -> None:
     (sleeper, pauses), session = sleeping(), Due(0.5)
     await sleeper.enter(session)  # type: ignore[arg-type]
-    for _ in LOOKS:
+    for _ in SHORT_WAITS:
         await sleeper.sleep(math.inf)
         await sleeper.enter(session)  # type: ignore[arg-type]
     await sleeper.sleep(math.inf)
     await sleeper.sleep(0.25)
-    assert pauses.seconds == [*LOOKS, 0.5, 0.001]
+    assert pauses.seconds == [*SHORT_WAITS, 0.5, 0.001]
     calls = session.calls
     await sleeper.enter(session)  # type: ignore[arg-type]
     assert session.calls == calls + 1, "the next due time is read again"
@@ -185,11 +185,11 @@ async def test_cancels_are_polled_at_intervals_and_at_once_on_request() -> None:
     poll, time, canceled, _ = polling(session)
     await poll.look()
     assert session.calls == 0, "not due yet"
-    poll.look_soon()
+    poll.poll_soon()
     await poll.wait(60.0)
     await poll.look()
     assert canceled == [{"a", "b"}]
-    time.now += LOOK_EVERY
+    time.now += POLL_INTERVAL
     await poll.look()
     await poll.look()
     assert session.calls == 2
@@ -199,6 +199,6 @@ async def test_cancels_are_polled_only_while_jobs_run() -> None:
     session = Requests()
     poll, time, canceled, running = polling(session)
     running.clear()
-    time.now += LOOK_EVERY
+    time.now += POLL_INTERVAL
     await poll.look()
     assert session.calls == 0 and canceled == []

@@ -45,7 +45,7 @@ class Source:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "EVERY", 0.01)
+    monkeypatch.setattr(live, "POLL_INTERVAL", 0.01)
 
 
 async def topics(follower: Any) -> list[str]:

@@ -87,7 +87,7 @@ async def test_however_many_scrape_the_database_is_queried_once_in_a_while(
     assert {response.status_code for response in responses} == {200}
     assert queries <= 1 + (time.monotonic() - began) / observe.FRESH
     monkeypatch.setattr(observe, "FRESH", 0.0)
-    monkeypatch.setattr(observe, "SHARE", 0)
+    monkeypatch.setattr(observe, "FRESH_FACTOR", 0)
     operator_ = serving.client(shop, serving.token(shop, None))
     await asyncio.gather(*(operator_.get("/metrics") for _ in range(50)))
     assert most == 1 and queries > 1

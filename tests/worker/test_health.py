@@ -23,7 +23,7 @@ from holdfast import ConfigurationError, Holdfast
 from holdfast.settings import Settings
 from holdfast.store.wire.session import ThreadSession
 from holdfast.worker import health
-from holdfast.worker.cancel import LOOK_EVERY
+from holdfast.worker.cancel import POLL_INTERVAL
 from holdfast.worker.health import BEAT, HealthFile
 from holdfast.worker.probes import MOST_ASKING, PORTS
 from tests.conftest import PATIENCE, wait_until
@@ -173,7 +173,7 @@ async def test_a_lost_database_is_reported_within_two_intervals_and_so_is_its_re
             await way.shut()
             began = time.monotonic()
             health = await until_says(port, "/ready", 503)
-            assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
+            assert time.monotonic() - began < 2 * POLL_INTERVAL + SLACK
             assert health["checks"]["database"].startswith("no response for") and health["checks"]["loop"] == "ok"
             assert (await aask(port, "/live"))[0] == 200
             await way.open()
@@ -194,7 +194,7 @@ async def test_a_claim_loop_that_stalls_is_not_live(hf: Holdfast, port: int) -> 
         worker.claimer.intake.session.run = hang  # type: ignore[method-assign]
         began = time.monotonic()
         health = await until_says(port, "/live", 503)
-        assert time.monotonic() - began < 2 * LOOK_EVERY + SLACK
+        assert time.monotonic() - began < 2 * POLL_INTERVAL + SLACK
         assert health["checks"]["claims"].startswith("stalled for")
         let_go.set()
         await until_says(port, "/live", 200)

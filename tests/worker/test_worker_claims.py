@@ -14,7 +14,7 @@ from holdfast import Holdfast, Status
 from holdfast.store.wire.session import Session, ThreadSession
 from holdfast.store.workers import WorkerCalls
 from holdfast.worker import Worker
-from holdfast.worker.sleeper import LOOKS, Sleeper
+from holdfast.worker.sleeper import SHORT_WAITS, Sleeper
 from holdfast.worker.wakeup import Wakeup
 from tests.conftest import PATIENCE
 from tests.support.running import ended, until, working
@@ -99,7 +99,9 @@ async def test_a_worker_that_falls_asleep_asks_again_when_the_next_delayed_job_i
 
     monkeypatch.setattr(Sleeper, "learn", noted)
     async with working(hf, poll=60.0, upkeep=60.0):
-        await until(lambda: len(learned) >= 2 + len(LOOKS))  # before and after it is among the sleepers, then each look
+        await until(
+            lambda: len(learned) >= 2 + len(SHORT_WAITS)
+        )  # before and after it is among the sleepers, then each look
 
 
 async def test_a_job_that_ends_a_sleep_takes_no_further_look_at_delayed_jobs(
@@ -121,7 +123,7 @@ async def test_a_job_that_ends_a_sleep_takes_no_further_look_at_delayed_jobs(
         starts.append(n)
 
     async with working(hf, poll=60.0, upkeep=60.0) as worker:
-        await until(lambda: worker.claimer.intake.counts.claims >= 2 + len(LOOKS))
+        await until(lambda: worker.claimer.intake.counts.claims >= 2 + len(SHORT_WAITS))
         for n in range(3):
             await note.aenqueue(n)
             await until(lambda n=n: len(starts) == n + 1)

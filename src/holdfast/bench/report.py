@@ -1,7 +1,7 @@
 """Output of bench results: a row for each as soon as it is known, or a JSON line for programs.
 
 Rows are at most 80 columns wide and go to standard output. Progress goes to standard error: live on a terminal,
-otherwise as a line when a workload starts and then every EVERY seconds.
+otherwise as a line when a workload starts and then every LINE_INTERVAL seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.text import Text
 
-EVERY = 30.0  # seconds between lines where there is no terminal
+LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
 WIDTH = 78  # of a row, and of the text below it
 INDENT = "    "
 HEAD = f"{'workload':<16} {'jobs':>9} {'jobs/s':>9} {'limit/s':>9} {'ratio':>6} {'p50 ms':>8} {'p99 ms':>8} {'took':>6}"
@@ -92,7 +92,7 @@ def _lines(place: str, what: str, clock: Callable[[], float]) -> Iterator[Report
 
     def report(text: str, share: float | None = None) -> None:
         nonlocal shown_at
-        if (now := clock()) - shown_at >= EVERY:
+        if (now := clock()) - shown_at >= LINE_INTERVAL:
             shown_at = now
             sys.stderr.write(f"{now - began:.0f} s: {text}\n")
 

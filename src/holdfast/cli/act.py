@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from holdfast.cli import render
-from holdfast.cli.follow import Pace, following, progress_line
+from holdfast.cli.follow import TimeLeft, following, progress_line
 from holdfast.cli.options import ActionWhere, AsJson, Author, OptionsFrom, SomeIds, Yes, checked_ids
 from holdfast.errors import UsageError
 from holdfast.model.action import ActionInfo, Kind, Where
@@ -115,11 +115,11 @@ def watch(hf: Holdfast, action: ActionInfo) -> ActionInfo:
     """Work on an action until it has ended, and show its progress."""
     if action.ended:
         return action
-    pace = Pace()
+    time_left = TimeLeft()
     hint = _hint(action)
 
     def line(it: ActionInfo) -> Text:
-        return _line(it, pace)
+        return _line(it, time_left)
 
     with following(line, f"action {action.id}", hint) as show:
         show(action)
@@ -130,12 +130,12 @@ def _hint(it: ActionInfo) -> str:
     return f"to watch it: holdfast actions watch {it.id}\nto stop it:  holdfast actions abort {it.id}"
 
 
-def _line(it: ActionInfo, pace: Pace) -> Text:
+def _line(it: ActionInfo, time_left: TimeLeft) -> Text:
     done, total = it.changed + it.skipped, it.preview or 0
     count = Text(f"{it.changed:,} of {render.up_to(total, MOST_COUNTED)}")
     if total > MOST_COUNTED:  # the preview stopped counting
         return progress_line([count], None, it.kind)
-    return progress_line([render.bar(done, total, width=20), count], pace.left(done, total), it.kind)
+    return progress_line([render.bar(done, total, width=20), count], time_left.estimate(done, total), it.kind)
 
 
 def report(it: ActionInfo, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.commands import Commands
-from holdfast.cli.follow import Pace, follow, progress_line
+from holdfast.cli.follow import TimeLeft, follow, progress_line
 from holdfast.cli.options import AsJson, Author, Limit, checked_id, checked_ids
 from holdfast.errors import HoldfastError
 from holdfast.model.job import BatchInfo
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ERRORS_SHOWN = 5
 SLOW = 1.0  # seconds after which a cancel shows its progress
-LOOK_EVERY = 0.2
+POLL_INTERVAL = 0.2
 GONE = "ended batches are pruned with history"
 
 group = Commands(invoke_without_command=True)
@@ -148,8 +148,12 @@ def _report_cancel(result: dict[str, Any]) -> None:
 @group.command(epilog="Example: holdfast batches watch 018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f && echo imported")
 def watch(hf: Holdfast, id_: BatchId, as_json: AsJson = False) -> None:
     """Follow a batch until it ends; exit 0 when it has succeeded, 1 when not. Ctrl-C leaves the batch alone."""
-    pace = Pace()
-    follow(_until_ended(hf, id_), lambda batch: _line(batch, pace.left(batch.processed, batch.total)), f"batch {id_}")
+    time_left = TimeLeft()
+    follow(
+        _until_ended(hf, id_),
+        lambda batch: _line(batch, time_left.estimate(batch.processed, batch.total)),
+        f"batch {id_}",
+    )
     batch = find_batch(hf, id_)
     if as_json:
         render.emit_json(batch)
@@ -162,7 +166,7 @@ def watch(hf: Holdfast, id_: BatchId, as_json: AsJson = False) -> None:
 def _until_ended(hf: Holdfast, id_: str) -> Iterator[BatchInfo]:
     while not (batch := find_batch(hf, id_)).ended:
         yield batch
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)
 
 
 def _line(batch: BatchInfo, left: float | None) -> Text:

@@ -37,7 +37,7 @@ WORKERS = 2
 CONCURRENCY = 10
 ROUNDS = 4
 REMINDER_DELAY = 2.0
-LOOK_EVERY = 0.2
+POLL_INTERVAL = 0.2
 REPORT_EVERY = 2.0
 STALLED_AFTER = 60.0
 STOP_WITHIN = 15.0
@@ -198,18 +198,18 @@ def _follow(app: Holdfast, run: DemoRun) -> None:
     if render.out().is_terminal:
         from rich.live import Live
 
-        totals, pace = run.totals(), Pace()
+        totals, throughput = run.totals(), Throughput()
         with Live(console=render.out(), auto_refresh=False) as live:
             for tally in _tallies(app, run):
-                live.update(_picture(run, totals, tally, pace.update(tally.final)), refresh=True)
+                live.update(_picture(run, totals, tally, throughput.update(tally.final)), refresh=True)
     else:
         _follow_in_lines(app, run)
 
 
 def _follow_in_lines(app: Holdfast, run: DemoRun) -> None:
-    pace, printed_at = Pace(), time.monotonic()
+    throughput, printed_at = Throughput(), time.monotonic()
     for tally in _tallies(app, run):
-        rate = pace.update(tally.final)
+        rate = throughput.update(tally.final)
         if time.monotonic() - printed_at >= REPORT_EVERY or tally.final == run.jobs:
             printed_at = time.monotonic()
             render.echo(f"{tally.final:>7,} of {run.jobs:,} done, {rate:,.0f} jobs/s")
@@ -227,7 +227,7 @@ def _tallies(app: Holdfast, run: DemoRun) -> Iterator[DemoTally]:
             last, moved_at = tally.final, time.monotonic()
         if time.monotonic() - moved_at > STALLED_AFTER or any(p.poll() is not None for p in run.processes):
             raise HoldfastError(f"the demo's workers stopped working: {_log_tail(run)}")
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)
 
 
 def _log_tail(run: DemoRun) -> str:
@@ -237,7 +237,7 @@ def _log_tail(run: DemoRun) -> str:
     return run.log.read().decode(errors="replace").strip()[-2000:] or "their log is empty"
 
 
-class Pace:
+class Throughput:
     """Jobs per second, as a moving average over 1.5 seconds."""
 
     def __init__(self) -> None:

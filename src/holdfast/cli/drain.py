@@ -17,8 +17,8 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-LOOK_EVERY = 0.3
-LOOK_SHARE = 10  # a count is followed by a pause this many times as long, because counting a long queue is slow
+POLL_INTERVAL = 0.3
+PAUSE_FACTOR = 10  # a count is followed by a pause this many times as long, because counting a long queue is slow
 LEFT_SHOWN = 5
 
 
@@ -39,22 +39,22 @@ def drain(
     """
     given = None if timeout is None else seconds(timeout, "--timeout")
     queue = queue.removeprefix("queue:")
-    watch = Watch(hf, queue, later)
-    if watch.is_empty and (hint := hf.queues.hint(queue)) is not None:
+    progress = DrainProgress(hf, queue, later)
+    if progress.is_empty and (hint := hf.queues.hint(queue)) is not None:
         raise UsageError(f"unknown queue {queue}: it has no jobs, no worker and no task{hint}")
     _warn(hf, queue)
-    follow(watch.looks(given), _line, f"queue {queue}")
-    done = not watch.left
-    ids = [] if done else hf.queues.some_left(queue, watch.since, limit=LEFT_SHOWN)
+    follow(progress.looks(given), _line, f"queue {queue}")
+    done = not progress.left
+    ids = [] if done else hf.queues.some_left(queue, progress.since, limit=LEFT_SHOWN)
     if as_json:
-        render.emit_json(watch.result(done, ids))
+        render.emit_json(progress.result(done, ids))
     else:
-        _report(watch, done, ids)
+        _report(progress, done, ids)
     if not done:
         raise typer.Exit(1)
 
 
-class Watch:
+class DrainProgress:
     """The jobs that were in the queue at the start, and how many are left."""
 
     def __init__(self, hf: Holdfast, queue: str, later: bool) -> None:
@@ -82,12 +82,12 @@ class Watch:
         """Seconds since the start."""
         return time.monotonic() - self._began
 
-    def looks(self, timeout: float | None) -> Iterator[Watch]:
+    def looks(self, timeout: float | None) -> Iterator[DrainProgress]:
         """Count again and again until no jobs are left or time is up."""
         took = 0.0
         while self.left and (timeout is None or self.seconds < timeout):
             yield self
-            pause = max(LOOK_EVERY, took * LOOK_SHARE)
+            pause = max(POLL_INTERVAL, took * PAUSE_FACTOR)
             time.sleep(pause if timeout is None else max(min(pause, timeout - self.seconds), 0))
             before = time.monotonic()
             self.found = self._hf.queues.left(self.queue, self.since)
@@ -111,32 +111,39 @@ def _warn(hf: Holdfast, queue: str) -> None:
         render.note(f"warning: no live worker serves queue {queue}; start one: {start}", "yellow")
 
 
-def _line(watch: Watch) -> Text:
-    done = max(watch.total - watch.left, 0)
-    parts = [render.bar(done, watch.total, width=20), Text(f"{done:,} of {watch.total:,}"), Text(_what_is_left(watch))]
-    return progress_line(parts, watch.seconds / done * watch.left if done else None, watch.queue)
+def _line(progress: DrainProgress) -> Text:
+    done = max(progress.total - progress.left, 0)
+    parts = [
+        render.bar(done, progress.total, width=20),
+        Text(f"{done:,} of {progress.total:,}"),
+        Text(_what_is_left(progress)),
+    ]
+    return progress_line(parts, progress.seconds / done * progress.left if done else None, progress.queue)
 
 
-def _what_is_left(watch: Watch) -> str:
-    found = watch.found
+def _what_is_left(progress: DrainProgress) -> str:
+    found = progress.found
     counts = {"wait": found.waiting, "run": found.running, "to be retried": found.retrying}
-    if watch.later:
+    if progress.later:
         counts["delayed"] = found.delayed
     text = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
-    return text + (f" ({found.delayed:,} delayed not counted; --later)" if found.delayed and not watch.later else "")
+    return text + (f" ({found.delayed:,} delayed not counted; --later)" if found.delayed and not progress.later else "")
 
 
-def _report(watch: Watch, done: bool, ids: list[str]) -> None:
-    after = render.duration(watch.seconds)
+def _report(progress: DrainProgress, done: bool, ids: list[str]) -> None:
+    after = render.duration(progress.seconds)
     if done:
-        render.echo(f"queue {watch.queue} is drained: {render.plural(watch.total, 'job')} ended in {after}", "green")
-        if watch.found.delayed:
+        render.echo(
+            f"queue {progress.queue} is drained: {render.plural(progress.total, 'job')} ended in {after}", "green"
+        )
+        if progress.found.delayed:
             render.note(
-                f"not waited for: {render.plural(watch.found.delayed, 'delayed job')}; --later waits for them too"
+                f"not waited for: {render.plural(progress.found.delayed, 'delayed job')}; --later waits for them too"
             )
         return
     render.echo(
-        f"after {after}, {watch.left:,} of {render.plural(watch.total, 'job')} left: {_what_is_left(watch)}", "yellow"
+        f"after {after}, {progress.left:,} of {render.plural(progress.total, 'job')} left: {_what_is_left(progress)}",
+        "yellow",
     )
     if ids:
         render.note(f"see what holds one up: holdfast why {ids[0]}")

@@ -56,13 +56,13 @@ def _shown_in_lines(line: Callable[[T], Text]) -> Iterator[Callable[[T], None]]:
     yield show
 
 
-class Pace:
+class TimeLeft:
     """An estimate of the remaining time, from the pace since the start of watching."""
 
     def __init__(self) -> None:
         self._began: tuple[float, int] | None = None
 
-    def left(self, done: int, total: int) -> float | None:
+    def estimate(self, done: int, total: int) -> float | None:
         """Return the seconds until the end, or None while unknown or when nothing is left."""
         now = time.monotonic()
         began, before = self._began = self._began or (now, done)

@@ -17,7 +17,7 @@ from holdfast.web.guard import route_path
 from holdfast.web.problems import Problem, of
 from holdfast.web.service import CALLER, SLOT, RequestSlot, Service, token_key, unauthenticated
 
-SHARE = 4  # a tenant may use one in so many of max_requests
+TENANT_SHARE = 4  # a tenant may use one in so many of max_requests
 AT_ONCE = 32  # running requests of one tenant; further ones wait for a slot
 BURST = 1.0  # seconds of a token's rate that may arrive at once
 MOST_RATES = 10_000  # tokens whose rate is tracked
@@ -35,7 +35,7 @@ class AuthenticationMiddleware:
         self._prefix = f"{prefix}/"
         self._guarded = frozenset(guarded)
         self._tick_secrets = tick_secrets
-        self._most = max(1, service.hf.settings.max_requests // SHARE)
+        self._most = max(1, service.hf.settings.max_requests // TENANT_SHARE)
         self._tenants: dict[str, _Tenant] = {}
         self._rates = Rates()
 

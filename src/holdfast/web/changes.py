@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-EVERY = 0.05  # seconds between queries
-SHARE = 10  # a slow query is followed by a pause this many times as long
+POLL_INTERVAL = 0.05  # seconds between queries
+PAUSE_FACTOR = 10  # a slow query is followed by a pause this many times as long
 
 
 class Observer:
@@ -69,7 +69,7 @@ class ChangePoller:
                 del state.jobs[id_]
 
     async def _poll(self, state: _LoopState) -> None:
-        pause = EVERY
+        pause = POLL_INTERVAL
         while True:
             await asyncio.sleep(pause)
             if not state.jobs:
@@ -78,7 +78,7 @@ class ChangePoller:
             for id_, mark in (await self._marks(list(state.jobs))).items():
                 for observer in state.jobs.get(id_, ()):
                     observer.update(mark)
-            pause = max(EVERY, SHARE * (time.monotonic() - began))
+            pause = max(POLL_INTERVAL, PAUSE_FACTOR * (time.monotonic() - began))
 
     async def _marks(self, ids: list[str]) -> dict[str, object]:
         try:

@@ -24,7 +24,7 @@ from holdfast.web.waiting import waiting
 
 routes = Routes("", "observe")
 FRESH = 1.0  # seconds for which metrics are cached
-SHARE = 5  # and at least so many times as long as the query took, so that scraping cannot keep the database busy
+FRESH_FACTOR = 5  # and at least so many times as long as the query took, so that scraping cannot keep the database busy
 DAY = timedelta(days=1).total_seconds()
 ROUTE = "holdfast.route"  # scope key: the label of the request's route
 
@@ -59,7 +59,7 @@ class Figures:
             found = await self._service.run(database.call)
             self._cached = exposition(RequestMetrics(self.stats, waiting), database)
             ended = time.monotonic()
-            self._fresh_until = ended + max(FRESH, SHARE * (ended - began))
+            self._fresh_until = ended + max(FRESH, FRESH_FACTOR * (ended - began))
         return [self._cached] * len(requests)
 
 

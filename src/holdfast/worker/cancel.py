@@ -15,7 +15,7 @@ from holdfast.telemetry import logs
 from holdfast.worker.prefetch import PrefetchBuffer
 
 log = logs.get("worker")
-LOOK_EVERY = 2.0  # seconds between polls while jobs run
+POLL_INTERVAL = 2.0  # seconds between polls while jobs run
 
 
 class CancelPoll:
@@ -35,10 +35,10 @@ class CancelPoll:
         self._on_cancel = on_cancel
         self._clock = clock
         self._requested = asyncio.Event()
-        self._due_at = clock.monotonic() + LOOK_EVERY
+        self._due_at = clock.monotonic() + POLL_INTERVAL
         self._warnings = logs.RateLimitedLog(log, clock=clock)
 
-    def look_soon(self) -> None:
+    def poll_soon(self) -> None:
         """Poll at once."""
         self._requested.set()
 
@@ -54,7 +54,7 @@ class CancelPoll:
         if not (self._requested.is_set() or now >= self._due_at):
             return
         self._requested.clear()
-        self._due_at = now + LOOK_EVERY
+        self._due_at = now + POLL_INTERVAL
         if self._buffer.running:
             await self._look()
 

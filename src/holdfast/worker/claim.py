@@ -1,7 +1,7 @@
 """The claim loop: claim as many jobs as fit, a little ahead of need, and sleep while there are none.
 
 Jobs under a rate or a breaker start when they are claimed, so they are claimed only for free slots, and slots are
-reserved for them (prefetch.py). How many are claimed is decided by pace.py, how long an idle worker sleeps by
+reserved for them (prefetch.py). How many are claimed is decided by claim_size.py, how long an idle worker sleeps by
 sleeper.py, and the pauses between claims that other workers hold up by backoff.py.
 """
 
@@ -19,9 +19,9 @@ from holdfast.model.clock import CLOCK, Clock
 from holdfast.settings import Settings
 from holdfast.telemetry import logs
 from holdfast.worker.backoff import Backoff
+from holdfast.worker.claim_size import ClaimSize
 from holdfast.worker.finish import Finisher
 from holdfast.worker.intake import Intake
-from holdfast.worker.pace import Pace
 from holdfast.worker.prefetch import PrefetchBuffer
 from holdfast.worker.sleeper import Sleeper
 from holdfast.worker.wakeup import Wakeup
@@ -52,7 +52,7 @@ class Claimer:
         self.may_claim = may_claim
         self._ends_stored = ends_stored
         self._clock = clock
-        self._pace = Pace(settings, buffer, clock)
+        self._claim_size = ClaimSize(settings, buffer, clock)
         self._backoff = Backoff(clock)
         self._outage = Outage(intake.worker, clock)
         self.turned_at = 0.0  # start of the loop's last step, or of its next one after a failure
@@ -81,7 +81,7 @@ class Claimer:
         while not self.wakeup.stopped:
             await finisher.drained()
             quiet = not self._buffer.held and finisher.idle
-            room = self._pace.room() if self.may_claim() and not self.wakeup.stopped else 0
+            room = self._claim_size.room() if self.may_claim() and not self.wakeup.stopped else 0
             if room and (await self._claim(room) or self.intake.info.more or await self._claim_behind(room)):
                 continue
             held_up = self._backoff.held_up
@@ -104,16 +104,16 @@ class Claimer:
         elif self.intake.info.started and not self.intake.ends_seen:
             await self._ends_stored()  # recent failures may open a breaker
             self.intake.ends_seen = True
-        elif not (room := self._pace.room()):
-            await self.wakeup.pause_for_room(self._pace.held_with_room(), 1.0)
+        elif not (room := self._claim_size.room()):
+            await self.wakeup.pause_for_room(self._claim_size.held_with_room(), 1.0)
         elif await self._claim(room) < room and not self.wakeup.stopped:
             await self._found_less()
 
     async def _claim(self, limit: int, *, direct: bool = False, from_start: bool = False) -> int:
         # At a low rate the row in `sleepers` stays: inserting and deleting it for each job costs more than the
         # notifications it saves.
-        leaving = self._sleeper.registered and self._pace.is_high
-        free = self._buffer.kept if direct else self._pace.free
+        leaving = self._sleeper.registered and self._claim_size.rate_is_high
+        free = self._buffer.kept if direct else self._claim_size.free
         jobs = await self.intake.claim(limit, free, direct=direct, from_start=from_start, leaving=leaving)
         self._outage.end()
         if jobs and leaving:

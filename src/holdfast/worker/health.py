@@ -19,7 +19,7 @@ from holdfast.settings import Settings
 from holdfast.store.wire.session import Session
 from holdfast.telemetry.systemd import Notifier
 from holdfast.wakeups.rabbitmq import Consumer
-from holdfast.worker.cancel import LOOK_EVERY
+from holdfast.worker.cancel import POLL_INTERVAL
 from holdfast.worker.claim import Claimer
 from holdfast.worker.lease import LeaseKeeper
 from holdfast.worker.prefetch import PrefetchBuffer
@@ -137,7 +137,7 @@ class Health:
         renewals remain where every slot waits for a thread that does not end."""
         if self._buffer.lingering and not self._buffer.running:
             return self._settings.renew
-        return max(self._settings.poll * 1.25, LOOK_EVERY)
+        return max(self._settings.poll * 1.25, POLL_INTERVAL)
 
 
 def _page(checks: Checks) -> tuple[bytes, str, HTTPStatus]:

@@ -27,6 +27,7 @@ from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
 from holdfast.telemetry import logs, metrics, systemd
 from holdfast.wakeups.rabbitmq import Consumer
+from holdfast.worker.background import BackgroundTasks, Reports
 from holdfast.worker.beat import Beat, LoopMonitor
 from holdfast.worker.cancel import CancelPoll
 from holdfast.worker.child import is_child
@@ -47,7 +48,6 @@ from holdfast.worker.stop import Shutdown
 from holdfast.worker.supervise import Lifeline
 from holdfast.worker.threads import Threads
 from holdfast.worker.wakeup import Wakeup
-from holdfast.worker.watch import Reports, Watch
 from holdfast.worker.window import Activity, WindowRows, Windows
 
 log = logs.get("worker")
@@ -84,7 +84,9 @@ class Worker:
         monitor = LoopMonitor(self.settings, beat, self.buffer, hf.registry.tasks, self._shutdown.on_stuck)
         cancels = CancelPoll(reporting, hf.database.calls, self.buffer, self._slots.cancel, clock)
         reports = Reports(reporting, cancels, progress, self.windows)
-        self._watch = Watch(self.settings, self.buffer, self._slots, keeper, monitor, reports, clock)
+        self._background_tasks = BackgroundTasks(
+            self.settings, self.buffer, self._slots, keeper, monitor, reports, clock
+        )
 
     def _session(self, purpose: str, on_job_due: JobDueCallback | None = None) -> Session:
         return Session(self.settings, f"{self.id} {purpose}", on_job_due)
@@ -105,7 +107,7 @@ class Worker:
         return make(hf, Threads("holdfast-job"), processes, links, self.settings, self._shutdown.refuse)
 
     def _make_keeper(self, calls: Calls, beat: Beat, clock: Clock) -> LeaseKeeper:
-        on_lost, refuse = self._slots.lose_soon, self._shutdown.refuse
+        on_lost, refuse = self._slots.on_leases_lost, self._shutdown.refuse
         return LeaseKeeper(self.id, self.settings, calls, self.buffer, on_lost, refuse, beat.renewable, clock)
 
     def _make_presence(self, hf: Holdfast, sleeper: Sleeper, serves_all: bool, clock: Clock) -> Presence:
@@ -201,14 +203,14 @@ class Worker:
             if supervisor is None and self._shutdown.owns_process:
                 self.health.notifier = systemd.notifier()
             reports = self.health.report if supervisor is None else partial(supervisor.beat, self.health)
-            self._watch.start([self.health.beat, reports])
+            self._background_tasks.start([self.health.beat, reports])
             self.health.start()
             self.windows.start(stored=not until_idle)
             if supervisor is not None:
                 supervisor.watch(self.settings.loop_timeout)
             await self._work(until_idle)
         finally:
-            self._watch.stop()
+            self._background_tasks.stop()
             self._slots.attempts.kill()
 
     async def _work(self, until_idle: bool) -> None:
@@ -238,7 +240,10 @@ class Worker:
     def _background(self, until_idle: bool) -> Sequence[Coroutine[Any, Any, Any]]:
         # A tick runs its claimed jobs in this pass, however long they wait for a slot.
         patience = 1 + self.settings.prefetch * 3 if self.is_long_running else math.inf
-        background: list[Coroutine[Any, Any, Any]] = [self._watch.release(patience), self._watch.report()]
+        background: list[Coroutine[Any, Any, Any]] = [
+            self._background_tasks.release(patience),
+            self._background_tasks.report(),
+        ]
         if not until_idle:
             background.append(self._presence.upkeep().run())
             if self._presence.listens:
@@ -250,7 +255,7 @@ class Worker:
     def _on_notification(self, payload: str) -> None:
         """Poll for cancel requests, or claim: there may be new jobs, or limits that have changed."""
         if payload == "cancel":
-            self._watch.look_for_cancels()
+            self._background_tasks.look_for_cancels()
         else:
             self.claimer.wakeup.set()
 

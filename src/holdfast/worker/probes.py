@@ -24,7 +24,7 @@ from holdfast.telemetry import logs
 
 PORTS = 16  # ports to try, from the configured one on: each worker process of a machine needs its own
 PATIENCE = 5.0  # seconds a client may take for its request
-LOOK_EVERY = 0.25  # seconds between checks for slow clients
+POLL_INTERVAL = 0.25  # seconds between checks for slow clients
 MOST_ASKING = 100  # open connections: each takes a file descriptor and a thread, which the worker needs elsewhere
 LONGEST_LINE = 1000
 
@@ -44,7 +44,7 @@ def served(what: str, host: str, port: int, pages: Mapping[str, Page]) -> Iterat
     setting and the log lines: health, or metrics."""
     server = _open(what, host, port, pages)
     number = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(LOOK_EVERY,), name=f"holdfast-{what}", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL_INTERVAL,), name=f"holdfast-{what}", daemon=True)
     thread.start()
     logs.event(logs.get(what), logging.INFO, f"{what} shown", host=host, port=number)
     try:

@@ -22,7 +22,7 @@ from holdfast.worker.link import Progress
 from holdfast.worker.wakeup import Wakeup
 
 log = logs.get("worker")
-LOOK_EVERY = 0.25  # seconds between checks for completed batches while flushes follow each other
+POLL_INTERVAL = 0.25  # seconds between checks for completed batches while flushes follow each other
 
 
 class OutcomeSender:
@@ -171,12 +171,12 @@ class EndingBatches(set[str]):
         self._warnings = logs.RateLimitedLog(log, clock=clock)
 
     async def complete(self, *, at_once: bool) -> None:
-        """Complete those whose last job has ended: every LOOK_EVERY seconds, or at once."""
+        """Complete those whose last job has ended: every POLL_INTERVAL seconds, or at once."""
         if not self or not (at_once or self._clock.monotonic() >= self._look_at):
             return
         batches = set(self)
         self.clear()
-        self._look_at = self._clock.monotonic() + LOOK_EVERY
+        self._look_at = self._clock.monotonic() + POLL_INTERVAL
         try:
             await self._session.run(self._calls.batches.complete(batches))
         except HoldfastError as error:

@@ -16,7 +16,7 @@ from holdfast.worker.wakeup import Wakeup
 
 # An enqueue that began before this worker's row in `sleepers` was committed, and commits after its last claim, sends no
 # notification. So the first waits of a sleep are short.
-LOOKS = (0.01, 0.1)
+SHORT_WAITS = (0.01, 0.1)
 
 
 class Sleeper:
@@ -33,7 +33,7 @@ class Sleeper:
         self._row_known = True  # false after a failed call: the row may be there or not
         self._due: float | None = None  # seconds until the next delayed job
         self._due_known = False
-        self._looks: list[float] = []
+        self._short_waits: list[float] = []
 
     def on_error(self) -> None:
         """Note that a call has failed: the row may be there or not."""
@@ -57,14 +57,14 @@ class Sleeper:
         self._due = await session.run(self._call())
         entered, self.registered, self._row_known, self._due_known = not self.registered, True, True, True
         if entered:
-            self._looks = list(LOOKS)
+            self._short_waits = list(SHORT_WAITS)
         return entered
 
     async def sleep(self, longest: float) -> None:
         """Wait until woken, until the next job is due, or until the next poll."""
         poll = self._clock.jitter(self._poll)
-        if first := bool(self._looks):
-            poll = min(poll, self._looks.pop(0))
+        if first := bool(self._short_waits):
+            poll = min(poll, self._short_waits.pop(0))
         poll = min(poll, longest)
         soon = self._due is not None and self._due <= poll
         woken = await self._wakeup.pause(max(self._due or 0, 0.001) if soon else poll)

@@ -121,7 +121,7 @@ class Slots:
                 if self._can_be_stopped(job):
                     slot.cancel()
 
-    def lose_soon(self, tokens: Sequence[int]) -> None:
+    def on_leases_lost(self, tokens: Sequence[int]) -> None:
         """Cancel the jobs of lost leases; called from any thread."""
         self._shutdown.call_soon(self._lose, tokens)
 

@@ -36,7 +36,7 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 SOUND_AFTER = 30.0  # seconds after which a running child resets the backoff
 KILL_AFTER_ASKED = 2
-LOOK_EVERY = 0.5  # seconds between checks of a child's beats
+CHECK_INTERVAL = 0.5  # seconds between checks of a child's beats
 PATIENCE = 2.0  # seconds a child has beyond its loop_timeout, and again after SIGTERM
 LAST_WORDS = 0.1  # seconds to read a dead child's last messages; its descendants may keep the socket open
 RECLAIM_AGAIN = 1.0  # seconds until the second reclaim: a claim may commit after the child has ended
@@ -93,7 +93,7 @@ class Supervisor:
             if len(self._states) == len(self._stirred) and all(each.ready for each in self._states.values()):
                 notifier.ready()
             notifier.alive(lambda: True)
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_INTERVAL)
 
     def _signal(self, number: int) -> None:
         for event in self._stirred:
@@ -193,8 +193,8 @@ async def _read_messages(reader: asyncio.StreamReader, state: ChildState) -> Non
 async def _end_if_silent(child: Process, state: ChildState) -> None:
     """End a child whose event loop does not beat. Short steps leave out time when the machine slept."""
     while not (state.longest and state.silent > state.longest + PATIENCE):
-        await asyncio.sleep(LOOK_EVERY)
-        state.silent += LOOK_EVERY
+        await asyncio.sleep(CHECK_INTERVAL)
+        state.silent += CHECK_INTERVAL
     logs.event(
         log,
         logging.ERROR,

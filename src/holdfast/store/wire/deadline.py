@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-EVERY = 0.25
+CHECK_INTERVAL = 0.25
 MOST_ABANDONED = 4
 Server = tuple[str, int]
 
@@ -40,7 +40,7 @@ class TooManyAbandoned(psycopg.OperationalError):
     """The server still runs calls that this process abandoned, so no further connection is opened."""
 
 
-class Watch:
+class DeadlineWatch:
     """The running calls, and the thread that checks their deadlines."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Watch:
 
     def _watch(self) -> None:
         while True:
-            time.sleep(EVERY)
+            time.sleep(CHECK_INTERVAL)
             now = time.monotonic()
             for key, call in list(self._calls.items()):
                 if call.deadline < now and self._calls.get(key) is call:
@@ -126,4 +126,4 @@ def _shut(fd: int) -> None:
         twin.shutdown(socket.SHUT_RDWR)
 
 
-watch = Watch()
+watch = DeadlineWatch()

@@ -23,8 +23,8 @@ from holdfast.web.problems import Problem
 from holdfast.web.routing import READS
 
 section = Section()
-EVERY = 1.25  # seconds between queries; snapshots are not taken more often
-SHARE = 10  # a slow query is followed by a pause so many times as long
+POLL_INTERVAL = 1.25  # seconds between queries; snapshots are not taken more often
+PAUSE_FACTOR = 10  # a slow query is followed by a pause so many times as long
 MOST_VIEWERS = 500
 STILL_HERE = 15.0  # seconds between comments, so that proxies keep the connection and gone viewers are noticed
 CHECK = 15.0  # seconds between checks that the viewer may still look
@@ -70,7 +70,7 @@ class Broadcaster:
 
     def snapshot(self) -> Row | None:
         """Return the newest snapshot if it was just read."""
-        if self._snapshot is None or time.monotonic() - self._snapshot[0] > 2 * EVERY:
+        if self._snapshot is None or time.monotonic() - self._snapshot[0] > 2 * POLL_INTERVAL:
             return None
         return self._snapshot[1]
 
@@ -93,7 +93,7 @@ class Broadcaster:
             began = time.monotonic()
             with contextlib.suppress(HoldfastError):  # the database is away: the pages say so
                 await self._look()
-            await asyncio.sleep(max(EVERY, SHARE * (time.monotonic() - began)))
+            await asyncio.sleep(max(POLL_INTERVAL, PAUSE_FACTOR * (time.monotonic() - began)))
 
     async def _look(self) -> None:
         jobs = sorted({each.job for each in self._followers if each.job is not None})
@@ -126,7 +126,7 @@ async def _stream(visit: Visit, job: str | None) -> AsyncIterator[str]:
     yield "retry: 3000\n\n"
     with visit.dashboard.broadcaster.follow(job) as follower:
         while (now := time.monotonic()) - began < LONGEST:
-            if topics := await follower.topics(EVERY):
+            if topics := await follower.topics(POLL_INTERVAL):
                 yield f"event: changed\ndata: {' '.join(topics)}\n\n"
                 sent = now
             elif now - sent >= STILL_HERE:

@@ -13,7 +13,7 @@ from holdfast.store.call import Call
 
 T = TypeVar("T")
 MOST = 200  # results kept
-SHARE = 10  # a result is kept so many times as long as its query took, so that slow ones do not keep the database busy
+FRESH_FACTOR = 10  # a result is kept this many times as long as its query took, to bound the load of slow queries
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Shared:
                 if (began := time.monotonic()) >= entry.until:
                     entry.value = await self._run(call)
                     ended = time.monotonic()
-                    entry.until = ended + max(fresh, SHARE * (ended - began))
+                    entry.until = ended + max(fresh, FRESH_FACTOR * (ended - began))
         value: T = entry.value
         return value
 

@@ -9,7 +9,7 @@ from holdfast.worker.prefetch import PrefetchBuffer
 LEAVE_ABOVE = 200.0  # jobs a second
 
 
-class Pace:
+class ClaimSize:
     """How many jobs a worker claims, by its slots and by the rate at which it starts jobs."""
 
     def __init__(self, settings: Settings, buffer: PrefetchBuffer, clock: Clock = CLOCK) -> None:
@@ -18,7 +18,7 @@ class Pace:
         self._rate = Rate(clock)
 
     @property
-    def is_high(self) -> bool:
+    def rate_is_high(self) -> bool:
         """Return whether a row in `sleepers` costs more in notifications than in inserts and deletes."""
         return self._rate.value > LEAVE_ABOVE
 

@@ -31,7 +31,7 @@ class Reports:
 
     def look_for_cancels(self) -> None:
         """Poll for requests to cancel jobs at once."""
-        self._cancels.look_soon()
+        self._cancels.poll_soon()
 
     async def run(self) -> None:
         """Report until canceled."""
@@ -42,8 +42,8 @@ class Reports:
             await self._windows.look()
 
 
-class Watch:
-    """The threads and coroutines that watch over a worker's jobs."""
+class BackgroundTasks:
+    """The threads and coroutines that look after a worker's jobs."""
 
     def __init__(
         self,
