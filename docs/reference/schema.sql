@@ -3014,9 +3014,9 @@ REVOKE ALL ON FUNCTION holdfast.emit(p_channel text, p_payload jsonb, p_key text
 GRANT ALL ON FUNCTION holdfast.emit(p_channel text, p_payload jsonb, p_key text, p_tenant text, p_order text, p_queue text, p_priority integer, p_max_attempts integer, p_retry jsonb, p_id uuid, p_headers json, p_keys text[], OUT id uuid, OUT outcome text) TO holdfast_enqueue;
 
 
--- Name: FUNCTION end_followed(p_job uuid, p_status text, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION end_job_waits(p_job uuid, p_status text, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.end_followed(p_job uuid, p_status text, p_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.end_job_waits(p_job uuid, p_status text, p_limit integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION end_parent_waits(p_ref uuid, p_result json); Type: ACL; Schema: holdfast; Owner: -
@@ -3192,12 +3192,6 @@ REVOKE ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) FROM PUBL
 GRANT ALL ON FUNCTION holdfast.keep_result(p_id uuid, p_result jsonb) TO holdfast_worker;
 
 
--- Name: FUNCTION keep_step(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.keep_step(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.keep_step(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb) TO holdfast_worker;
-
-
 -- Name: FUNCTION kind_of(p_key text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.kind_of(p_key text) FROM PUBLIC;
@@ -3230,9 +3224,9 @@ REVOKE ALL ON FUNCTION holdfast.limited_tasks() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lock_errors() FROM PUBLIC;
 
 
--- Name: FUNCTION lock_followed(p_ids uuid[], OUT pending uuid[], OUT failed uuid[]); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION lock_predecessors(p_ids uuid[], OUT pending uuid[], OUT failed uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.lock_followed(p_ids uuid[], OUT pending uuid[], OUT failed uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.lock_predecessors(p_ids uuid[], OUT pending uuid[], OUT failed uuid[]) FROM PUBLIC;
 
 
 -- Name: FUNCTION lock_ring(); Type: ACL; Schema: holdfast; Owner: -
@@ -3378,6 +3372,11 @@ GRANT ALL ON FUNCTION holdfast.pause_schedule(p_name text, p_paused boolean, p_b
 
 REVOKE ALL ON FUNCTION holdfast.preview_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text, p_deliveries boolean, p_within interval, OUT matching integer, OUT complete boolean, OUT examples uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.preview_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text, p_deliveries boolean, p_within interval, OUT matching integer, OUT complete boolean, OUT examples uuid[]) TO holdfast_service;
+
+
+-- Name: FUNCTION process_endings(p_own boolean, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.process_endings(p_own boolean, p_limit integer) FROM PUBLIC;
 
 
 -- Name: FUNCTION promote(p_limit integer, p_since interval); Type: ACL; Schema: holdfast; Owner: -
@@ -3713,6 +3712,12 @@ REVOKE ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_statu
 GRANT ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_status smallint, p_body text) TO holdfast_service;
 
 
+-- Name: FUNCTION store_step_result(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.store_step_result(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.store_step_result(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb) TO holdfast_worker;
+
+
 -- Name: FUNCTION store_steps(p_steps jsonb, p_hold boolean); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.store_steps(p_steps jsonb, p_hold boolean) FROM PUBLIC;
@@ -3871,11 +3876,6 @@ REVOKE ALL ON FUNCTION holdfast.why_waiting(p_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.work_actions(p_id uuid, p_within interval, OUT id uuid, OUT state text, OUT more boolean) TO holdfast_service;
-
-
--- Name: FUNCTION work_endings(p_own boolean, p_limit integer); Type: ACL; Schema: holdfast; Owner: -
-
-REVOKE ALL ON FUNCTION holdfast.work_endings(p_own boolean, p_limit integer) FROM PUBLIC;
 
 
 -- Name: COLUMN api_tokens.id; Type: ACL; Schema: holdfast; Owner: -

@@ -80,7 +80,7 @@ CASES: dict[str, str] = {
     "store_steps": """select store_steps(jsonb_build_array(jsonb_build_object(
         'id', %(running)s::uuid, 'token', %(token)s, 'name', 'a', 'result', 1)))""",
     "read_steps": "select read_steps(array[%(running)s]::uuid[], array[%(token)s]::bigint[])",
-    "keep_step": "select keep_step(%(running)s, %(token)s, 'a', '1')",
+    "store_step_result": "select store_step_result(%(running)s, %(token)s, 'a', '1')",
     "start_child": """select start_child(%(running)s, %(token)s, 'c', '{"task": "t"}')""",
     "start_batch": "select start_batch(%(running)s, %(token)s, 'b', gen_random_uuid(), null, null)",
     "wanted_cancels": "select wanted_cancels(array[%(token)s]::bigint[])",

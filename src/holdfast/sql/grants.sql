@@ -41,7 +41,7 @@ begin
                    'record_tick, count_waiting, register_worker, unregister_worker, register_limits, make_partitions, prune, '
                    'expire, complete_batches, report_progress, report_log, wanted_cancels, keep_result, reclaim_worker, mark_started, '
                    'held_jobs, register_schedules, next_schedules, fire_schedules, read_endpoint, read_body, disable_endpoint, '
-                   'webhooks_wanted, take_snapshot, work_actions, store_steps, read_steps, keep_step, start_child, start_batch'),
+                   'webhooks_wanted, take_snapshot, work_actions, store_steps, read_steps, store_step_result, start_child, start_batch'),
         (v_reader, 'select on all tables in schema ' || quote_ident(v_schema)),
         (v_reader, 'execute on function clock, idempotency_key, rule_of, why, claimed_jobs, count_jobs, is_alive, level_of, '
                    'may_see, seen_jobs, look_at, page_floor, job_marks, figures, wanted_workers, wait_at, has_args'),

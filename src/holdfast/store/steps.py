@@ -47,7 +47,7 @@ class StepCalls:
 
     def keep_result(self, step: NewStep) -> Call[None]:
         """Store the result of a step that was stored in its function's own transaction."""
-        sql = f"SELECT {self.schema}.keep_step(%s::uuid, %s, %s, %s::jsonb, %s::jsonb)"
+        sql = f"SELECT {self.schema}.store_step_result(%s::uuid, %s, %s, %s::jsonb, %s::jsonb)"
         result, undo = (None if each is None else bytes(each).decode() for each in (step.result, step.undo))
         return Call(sql, (step.id, step.token, step.name, result, undo), lambda _: None)
 

@@ -1,6 +1,6 @@
 -- Discards failed and dead jobs: they keep their status but move to history, where retention removes them. Returns the
 -- ids it moved.
--- Locks: dead rows in id order; then as work_endings, since jobs may wait for their success or discard.
+-- Locks: dead rows in id order; then as process_endings, since jobs may wait for their success or discard.
 create or replace function discard_dead(p_ids uuid[]) returns setof uuid
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off as $$
@@ -24,5 +24,5 @@ begin
         select g.id, status, priority, attempt, max_attempts, run_at, created_at, started_at, clock(),
                queue, task, worker, tenant, payload, dedupe_key, last_error, batch, failures
         from gone g returning history.id;
-    if exists (select 1 from endings e where e.xid = pg_current_xact_id_if_assigned()) then perform work_endings(); end if;
+    if exists (select 1 from endings e where e.xid = pg_current_xact_id_if_assigned()) then perform process_endings(); end if;
 end $$;

@@ -1,6 +1,6 @@
 -- Cancels those of the given jobs that wait, and returns their ids. p_error is the reason and gets the last error as
 -- its cause; null keeps the last error.
--- p_defer: the caller does what their end entails (work_endings).
+-- p_defer: the caller does what their end entails (process_endings).
 -- Locks: later rows, then live rows, each in id order; then dedupe keys and batch counters; limits without waiting.
 -- Wakes: sleepers, when a job kept an order.
 create or replace function cancel_waiting(p_ids uuid[], p_error jsonb default null, p_defer boolean default false) returns setof uuid
@@ -36,5 +36,5 @@ begin
             from gone g where g.held is not null having count(*) > 0)
         select k.id from kept k
         where (select count(*) from freed) + (select count(*) from counted) + (select count(*) from ended) >= 0;
-    if not p_defer and exists (select 1 from endings e where e.xid = pg_current_xact_id_if_assigned()) then perform work_endings(); end if;
+    if not p_defer and exists (select 1 from endings e where e.xid = pg_current_xact_id_if_assigned()) then perform process_endings(); end if;
 end $$;

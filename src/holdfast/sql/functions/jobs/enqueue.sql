@@ -50,7 +50,7 @@ begin
     end if;
     if p_after is not null and p_after <> '{}' then
         perform check_after(v_id, p_after, p_on_failure, coalesce(p_run_at, v_now + p_delay));
-        select o.pending, o.failed into v_pending, v_failed from lock_followed(p_after) o;
+        select o.pending, o.failed into v_pending, v_failed from lock_predecessors(p_after) o;
         if v_pending <> '{}' or v_failed <> '{}' and p_on_failure <> 'run' then
             v_waits_for := 'after';
             v_due := false;

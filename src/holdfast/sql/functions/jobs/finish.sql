@@ -74,7 +74,7 @@ begin
         into v_ended, v_keyed, v_keys, v_batch, v_freed, v_followed, v_used, v_counted from kept k;
         if v_followed is not null then
             insert into endings (job, status, durable, followed) select f, 'succeeded', false, true from unnest(v_followed) f;
-            perform work_endings();
+            perform process_endings();
         end if;
         perform count_attempts(v_counted);
         if v_used is not null then perform count_usage(v_used); end if;

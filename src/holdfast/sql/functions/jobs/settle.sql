@@ -173,5 +173,5 @@ begin
     from moved m
     where (select count(*) from freed) >= 0 and (select count(*) from kept_keys) >= 0 and (select count(*) from counted) >= 0
       and (select count(*) from used) >= 0 and (select count(*) from attempts) >= 0 and (select count(*) from blocked) >= 0 and (select count(*) from woken) >= 0;
-    if exists (select 1 from endings e where e.xid = pg_current_xact_id_if_assigned()) then perform work_endings(); end if;
+    if exists (select 1 from endings e where e.xid = pg_current_xact_id_if_assigned()) then perform process_endings(); end if;
 end $$;

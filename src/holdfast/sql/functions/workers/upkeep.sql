@@ -1,6 +1,6 @@
 -- Runs one round of upkeep; each worker calls it every few seconds. It takes or keeps the lead. The leader promotes due
 -- jobs, reclaims expired leases and jobs without one, cancels jobs past their deadline, ends batches that are complete,
--- does what the end of jobs entails for others (work_endings) and removes sleepers that are gone. next_slot: seconds until the next slot of a schedule is due, or null. acting: there
+-- does what the end of jobs entails for others (process_endings) and removes sleepers that are gone. next_slot: seconds until the next slot of a schedule is due, or null. acting: there
 -- are actions to work on (work_actions). known: the caller is in workers. asleep: it is in sleepers. stop: "drain" or
 -- "now" if an operator has asked the caller to stop (stop_worker). After a long outage prune() may remove a worker before
 -- it can renew.
@@ -52,7 +52,7 @@ begin
         end if;
         expired := expire(1000);
         perform walk_batches();
-        if exists (select 1 from endings) then perform work_endings(false, 10000); end if;
+        if exists (select 1 from endings) then perform process_endings(false, 10000); end if;
         perform announce_strays();
         perform fold_errors();
         if exists (select 1 from releases) and lock_ring() then  -- last: the lock is held until the end of this transaction

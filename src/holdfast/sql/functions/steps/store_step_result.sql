@@ -1,7 +1,7 @@
 -- Stores the result of a step that was stored in its function's own transaction, which ends before the function returns,
 -- and the undo made from it. The first result stays.
 -- Locks: the row of steps.
-create or replace function keep_step(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb default null) returns void
+create or replace function store_step_result(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb default null) returns void
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off as $$
 begin

@@ -1,9 +1,9 @@
 -- Does what the end of jobs entails: it starts the undo of their steps, resumes the jobs that called them, and starts or
 -- cancels the jobs that follow them. p_own: of the jobs that this transaction has ended; else of all, for the leader, who
 -- finds those that were left because of a lock, or because they were too many for one call.
--- Locks: endings, skipping locked ones; then as undo_steps and end_followed, for 100 ms at most.
+-- Locks: endings, skipping locked ones; then as undo_steps and end_job_waits, for 100 ms at most.
 -- Wakes: sleepers of the queues of jobs that are started or resumed.
-create or replace function work_endings(p_own boolean default true, p_limit integer default 1000) returns integer
+create or replace function process_endings(p_own boolean default true, p_limit integer default 1000) returns integer
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set lock_timeout = '100ms' as $$
 declare
@@ -23,7 +23,7 @@ begin
                 then
                     perform undo_steps(v_ending.job);
                 end if;
-                if v_ending.followed and end_followed(v_ending.job, v_ending.status, p_limit) then
+                if v_ending.followed and end_job_waits(v_ending.job, v_ending.status, p_limit) then
                     v_left := v_left || v_ending.job;  -- there are more followers: the leader goes on
                 else
                     delete from endings where ctid = v_ending.place;

@@ -2,7 +2,7 @@
 -- whether there are more. p_status: succeeded, skipped (as good as succeeded), failed, dead or canceled.
 -- Locks: later rows in id order, then rows of steps, and of follows.
 -- Wakes: sleepers of the queues of jobs that are started or resumed.
-create or replace function end_followed(p_job uuid, p_status text, p_limit integer) returns boolean
+create or replace function end_job_waits(p_job uuid, p_status text, p_limit integer) returns boolean
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_well boolean := p_status in ('succeeded', 'skipped'); v_more boolean; v_found uuid[]; v_waiting uuid[]; v_canceled uuid[];
