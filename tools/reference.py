@@ -68,7 +68,7 @@ def _header(file: Path) -> str:
         lines.append(line[2:].strip())
     if not lines:
         raise SystemExit(f"{file.relative_to(ROOT)} needs a comment at the top that describes it")
-    return re.sub(r"\n(Locks|Wakes): ", r"\n\n*\1:* ", "\n".join(lines))
+    return re.sub(r"\n(Parameters|Returns|Locks|Wakes): ", r"\n\n*\1:* ", "\n".join(lines))
 
 
 def _declaration(file: Path) -> str:

@@ -1,7 +1,7 @@
--- Roles with minimal privileges, named after the schema. enqueue adds jobs but cannot read them; worker also runs them, through
--- functions only; reader reads; service is for `holdfast serve`, which adds, reads and operates but never claims; admin may do
--- everything an operator does. Applied after every change of a function.
--- If the migrating user may not create roles, they are skipped, and doctor reports it.
+-- Roles with minimal privileges, named after the schema. enqueue adds jobs but cannot read them; worker also runs them,
+-- through functions only; reader reads; service is for `holdfast serve`, which adds, reads and operates but never
+-- claims; admin may do everything an operator does. Applied after every change of a function. If the migrating user may
+-- not create roles, they are skipped, and doctor reports it.
 do $$ begin
     execute format('revoke all on all functions in schema %I from public', current_schema());
 end $$;

@@ -1,5 +1,5 @@
--- What the test kit adds to a test database: a clock that can be set, and a function that empties every table. Applied with
--- search_path set to the product's schema, after the migrations; never in production.
+-- What the test kit adds to a test database: a clock that can be set, and a function that empties every table. Applied
+-- with search_path set to the product's schema, after the migrations; never in production.
 
 -- One row. The clock stands at stopped_at, or runs ahead of the real one by `moved` (behind it, where that is negative).
 create table if not exists test_clock (moved interval not null default '0', stopped_at timestamptz);

@@ -50,7 +50,7 @@ create table follows (
     primary key (job, follower));
 create index follows_by_follower on follows (follower);
 
--- Jobs that have ended and are followed, or have steps to undo: appended by the call that ends them, and worked off by
+-- Jobs that have ended and are followed, or have steps to undo: appended by the call that ends them, and processed by
 -- it or by the leader (process_endings). Rows are found by transaction, so none waits for another.
 create table endings (
     xid xid8 not null default pg_current_xact_id(), job uuid not null, status text not null, durable boolean not null,

@@ -1,5 +1,5 @@
--- Every job in all tables, with one status; place: the table. Reading it blocks no other session. It has no joins, so that PostgreSQL can
--- read the newest jobs from the indexes on id without sorting all of them.
+-- Every job in all tables, with one status; place: the table. Reading it blocks no other session. It has no joins, so
+-- that PostgreSQL can read the newest jobs from the indexes on id without sorting all of them.
 create or replace view jobs as
 select l.id, l.task, l.tenant, l.queue, l.priority, l.payload,
        case when l.token is not null then 'running'::job_status

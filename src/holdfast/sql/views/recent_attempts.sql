@@ -1,5 +1,5 @@
--- Attempts that ended in about the last minute, by how long they waited (wait_step): those of this minute, and as much of
--- the last one as makes 60 seconds.
+-- Attempts that ended in about the last minute, by how long they waited (wait_step): those of this minute, and as much
+-- of the last one as makes 60 seconds.
 create or replace view recent_attempts as
 select c.queue, c.task, c.wait, sum(c.ended * w.weight) as ended, sum(c.failed * w.weight) as failed,
        sum(c.lost * w.weight) as lost, sum(c.run_seconds * w.weight) as run_seconds

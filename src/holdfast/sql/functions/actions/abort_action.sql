@@ -1,4 +1,4 @@
--- Stops an action; what it has changed stays changed. Returns whether it was running. p_tenant: the tenant that the
+-- Stop an action; what it has changed stays changed. Return whether it was running. p_tenant: the tenant that the
 -- caller may see; null: all.
 -- Locks: the action's row, which a step holds for a moment.
 create or replace function abort_action(p_id uuid, p_by text default null, p_reason text default null, p_tenant text default null)

@@ -1,5 +1,5 @@
--- Changes up to 1,000 jobs at once and records who did it and why: retry, discard, cancel, prioritize, move or
--- reschedule. Returns the outcome of each: changed or unchanged; for cancel as cancel does. Programs that act on their
+-- Change up to 1,000 jobs at once and record who did it and why: retry, discard, cancel, prioritize, move or
+-- reschedule. Return the outcome of each: changed or unchanged; for cancel as cancel does. Programs that act on their
 -- own jobs call cancel, retry_dead and discard_dead, which record nothing (decision 033).
 -- Locks: as make_change.
 create or replace function act_on_jobs(p_kind text, p_ids uuid[], p_params jsonb default '{}', p_by text default null,
@@ -13,7 +13,7 @@ declare
 begin
     perform check_action(p_kind, null, p_params, p_tenant);
     if cardinality(v_ids) > 1000 then
-        raise exception 'up to 1,000 jobs are changed at once, got %; start an action instead', cardinality(v_ids)
+        raise exception 'at most 1,000 jobs can be changed at once, got %; start an action instead', cardinality(v_ids)
             using errcode = 'invalid_parameter_value', constraint = 'action';
     end if;
     v_seen := seen_jobs(p_tenant is null, p_tenant, p_deliveries, v_ids);

@@ -1,4 +1,4 @@
--- Makes the change of an action to those of the jobs that no other transaction holds. Returns the jobs that it changed,
+-- Make the change of an action to those of the jobs that no other transaction holds. Return the jobs that it changed,
 -- and those that were locked.
 -- Locks: the jobs, skipping locked ones; then as make_change.
 create or replace function apply_action(p_kind text, p_params jsonb, p_ids uuid[], out changed uuid[], out locked uuid[])

@@ -1,4 +1,4 @@
--- Makes the change of an action to jobs one by one, after an error with all of them at once, until p_until. Those that
+-- Make the change of an action to jobs one by one, after an error with all of them at once, until p_until. Those that
 -- have to wait for another transaction count as locked, and so does the rest when the time is over; a job that cannot
 -- be changed is skipped.
 -- Locks: as apply_action, and gives up what it cannot have at once.

@@ -1,4 +1,4 @@
--- Moves waiting jobs to another queue, gives them another priority, or another time to start. Returns the ids of those
+-- Move waiting jobs to another queue, give them another priority, or another time to start. Return the ids of those
 -- that it changed: not those that run, are so already, or whose deadline is before the time. A job keeps its place in
 -- time (run_at), its limits and the order it keeps. The trigger on live announces its lane to the next claim.
 -- Locks: later rows, then live rows, each in id order.

@@ -1,4 +1,4 @@
--- Changes jobs that match an action and returns it with its counts. After an error the jobs are changed one by one.
+-- Change jobs that match an action and return it with its counts. After an error the jobs are changed one by one.
 -- Locks: as apply_action.
 create or replace function change_matching(p_action actions, p_ids uuid[], p_until timestamptz) returns actions
 language plpgsql set search_path from current as $$

@@ -1,5 +1,5 @@
--- Rejects an action on jobs that nobody can mean: an unknown kind, parameters that do not belong to it, a filter for
--- jobs that it cannot change, or another tenant than that of the view. Returns the filter with the statuses of the jobs
+-- Reject an invalid action on jobs: an unknown kind, parameters that do not belong to it, a filter for jobs that it
+-- cannot change, or another tenant than that of the view. Return the filter with the statuses of the jobs
 -- that the kind changes. p_filter null: the jobs are given by id.
 create or replace function check_action(p_kind text, p_filter jsonb, p_params jsonb, p_tenant text) returns job_filter
 language plpgsql immutable set search_path from current set datestyle = 'ISO' as $$
@@ -8,19 +8,19 @@ declare
 begin
     v_needs := case p_kind when 'prioritize' then 'priority' when 'move' then 'queue' when 'reschedule' then 'run_at' end;
     if (p_kind in ('retry', 'discard', 'cancel', 'prioritize', 'move', 'reschedule')) is not true then
-        raise exception 'an action is retry, discard, cancel, prioritize, move or reschedule; got %', coalesce(quote_literal(left(p_kind, 60)), 'null')
+        raise exception 'an action must be retry, discard, cancel, prioritize, move or reschedule; got %', coalesce(quote_literal(left(p_kind, 60)), 'null')
             using errcode = 'invalid_parameter_value', constraint = 'action';
     elsif jsonb_typeof(p_params) is distinct from 'object' or array(select jsonb_object_keys(p_params)) <> array_remove(array[v_needs], null) then
-        raise exception 'the parameters of % are %, got %', p_kind, coalesce(format('{"%s": VALUE}', v_needs), '{}'), coalesce(left(p_params::text, 60), 'null')
+        raise exception 'the parameters of % must be %, got %', p_kind, coalesce(format('{"%s": VALUE}', v_needs), '{}'), coalesce(left(p_params::text, 60), 'null')
             using errcode = 'invalid_parameter_value', constraint = 'action';
     elsif p_kind = 'prioritize' and p_params -> 'priority' not in ('0', '1', '2', '3') then
-        raise exception 'priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got %', left(p_params ->> 'priority', 60)
+        raise exception 'priority must be 0 (critical), 1 (high), 2 (normal) or 3 (low), got %', left(p_params ->> 'priority', 60)
             using errcode = 'invalid_parameter_value', constraint = 'action';
     elsif p_kind = 'move' then
         perform check_job('-', case when jsonb_typeof(p_params -> 'queue') = 'string' then p_params ->> 'queue' end, null, 2, 1, '{}', clock());
     elsif p_kind = 'reschedule' then
         if not is_time(p_params -> 'run_at') then
-            raise exception 'run_at is a time with its zone, such as 2026-01-31T12:00:00Z, got %', left(p_params ->> 'run_at', 60)
+            raise exception 'run_at must be a time with its zone, such as 2026-01-31T12:00:00Z, got %', left(p_params ->> 'run_at', 60)
                 using errcode = 'invalid_parameter_value', constraint = 'action';
         end if;
         perform check_job('-', '-', null, 2, 1, '{}', (p_params ->> 'run_at')::timestamptz);

@@ -1,6 +1,6 @@
--- Gives a job other arguments: a waiting job where it is; a failed or dead one is then put back into the queue, as
--- retry_dead does. The row in actions keeps the old arguments. p_expected: refused if the arguments are others by now.
--- p_keys: the limits of the new arguments; null: as before. Returns edited or retried.
+-- Give a job other arguments: a waiting job where it is; a failed or dead one is then retried, as retry_dead
+-- does. The row in actions keeps the old arguments. p_expected: refused if the arguments are others by now.
+-- p_keys: the limits of the new arguments; null: as before. Return edited or retried.
 -- Locks: the job's row; then as retry_dead.
 -- Wakes: sleepers of the job's queue.
 create or replace function edit_job(p_id uuid, p_args jsonb, p_expected jsonb default null, p_keys text[] default null,
@@ -25,13 +25,13 @@ begin
         raise exception 'job % is a message or a delivery, whose content cannot be edited', p_id
             using errcode = 'invalid_parameter_value', constraint = 'action';
     elsif jsonb_typeof(p_args) is distinct from 'object' then
-        raise exception 'the arguments of a job are a JSON object, got %', coalesce(jsonb_typeof(p_args), 'null')
+        raise exception 'the arguments of a job must be a JSON object, got %', coalesce(jsonb_typeof(p_args), 'null')
             using errcode = 'invalid_parameter_value', constraint = 'action';
     elsif v_found.payload::jsonb <> p_expected then
         raise exception 'the arguments of job % have changed meanwhile; read it again', p_id
             using errcode = 'invalid_parameter_value', constraint = 'action';
     end if;
-    -- An order that a waiting job keeps stays kept.
+    -- A waiting job keeps its order.
     v_keys := case when p_keys is null then v_found.keys else nullif(free_keys(check_keys(p_keys), v_found.held), '{}') end;
     v_lane := case when v_found.tenant is null and v_keys is null then 0 else lane_of(v_found.tenant, v_keys) end;
     if v_found.place = 'later' then
@@ -42,7 +42,7 @@ begin
     else
         update dead d set payload = p_args::json, keys = v_keys, lane = v_lane where d.id = p_id;
         if not exists (select 1 from retry_dead(array[p_id])) then
-            raise exception 'job % was not put back: a newer job holds its dedupe key', p_id
+            raise exception 'job % was not retried: a newer job holds its dedupe key', p_id
                 using errcode = 'invalid_parameter_value', constraint = 'action';
         end if;
     end if;

@@ -1,5 +1,5 @@
--- Locks those of the given jobs that no other transaction holds, and returns their ids: dead jobs, or jobs that have
--- not ended.
+-- Lock those of the given jobs that no other transaction holds, and return their ids: dead jobs, or jobs that have not
+-- ended.
 -- Locks: dead rows; or later rows, then live rows; each in id order, skipping locked ones.
 create or replace function free_jobs(p_ids uuid[], p_dead boolean) returns uuid[]
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

@@ -1,4 +1,4 @@
--- Returns whether a payload has these arguments. False for one that jsonb cannot hold, such as a number with a million
+-- Return whether a payload has these arguments. False for one that jsonb cannot hold, such as a number with a million
 -- digits: it must not stop a search.
 create or replace function has_args(p_payload json, p_args jsonb) returns boolean
 language plpgsql immutable parallel safe as $$

@@ -1,4 +1,4 @@
--- Returns whether a JSON value is a time with its zone, so that it means the same in each session.
+-- Return whether a JSON value is a time with its zone, so that it means the same in each session.
 create or replace function is_time(p_value jsonb) returns boolean
 language plpgsql immutable set datestyle = 'ISO' as $$
 declare

@@ -1,4 +1,4 @@
--- Returns the greatest id of the jobs that are dead, or of those that have not ended; null if there are none.
+-- Return the greatest id of the jobs that are dead, or of those that have not ended; null if there are none.
 create or replace function last_job(p_dead boolean) returns uuid
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_sort = off as $$
 begin

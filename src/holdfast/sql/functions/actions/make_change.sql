@@ -1,4 +1,4 @@
--- Makes the change of an action to jobs, by the function that decides it, and returns the ids of those that changed.
+-- Make the change of an action to jobs, by the function that decides it, and return the ids of those that changed.
 -- Locks: as retry_dead, discard_dead, cancel or change_jobs.
 create or replace function make_change(p_kind text, p_params jsonb, p_ids uuid[]) returns uuid[]
 language plpgsql set search_path from current as $$

@@ -1,4 +1,4 @@
--- Returns those of the given jobs that match a filter, in ascending order. p_before: jobs that were enqueued, or died,
+-- Return those of the given jobs that match a filter, in ascending order. p_before: jobs that were enqueued, or died,
 -- later do not match.
 create or replace function matching_jobs(p_where job_filter, p_before timestamptz, p_ids uuid[], p_tenant text,
     p_deliveries boolean) returns uuid[]

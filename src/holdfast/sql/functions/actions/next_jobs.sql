@@ -1,5 +1,5 @@
--- Returns the next p_most ids from p_from to p_to in ascending order: of dead jobs, of those of an error group, or of jobs
--- that have not ended. p_except: the first id, where a scan continues.
+-- Return the next p_most ids from p_from to p_to in ascending order: of dead jobs, of those of an error group, or of
+-- jobs that have not ended. p_except: the first id, where a scan continues.
 create or replace function next_jobs(p_where job_filter, p_from uuid, p_except uuid, p_to uuid, p_most integer) returns uuid[]
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set enable_sort = off as $$

@@ -1,4 +1,4 @@
--- Counts the jobs that an action would change now, up to 10,001, and returns ten of them as examples. It reads for
+-- Count the jobs that an action would change now, up to 10,001, and return ten of them as examples. It reads for
 -- p_within: complete says whether it has read all jobs, or counted enough.
 create or replace function preview_action(p_kind text, p_filter jsonb, p_params jsonb default '{}', p_tenant text default null,
     p_deliveries boolean default true, p_within interval default '1 s', out matching integer, out complete boolean,

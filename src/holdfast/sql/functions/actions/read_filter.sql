@@ -1,7 +1,7 @@
--- Returns a filter of jobs, checked: {"status": TEXT or LIST, "task" (a name, or "mail.*" for all that begin so), "queue",
--- "tenant", "batch", "error" (type or code of the last error), "error_group" (a fingerprint), "since", "until" (of the
--- creation), "finished_since", "finished_until" (times with their zone), "args" (arguments that the job must have)}. All
--- that are given must hold. Refuses an empty one.
+-- Return a filter of jobs, checked: {"status": TEXT or LIST, "task" (a task name, or a prefix such as "mail.*"),
+-- "queue", "tenant", "batch", "error" (type or code of the last error), "error_group" (a fingerprint), "since", "until"
+-- (of the creation), "finished_since", "finished_until" (times with their zone), "args" (arguments that the job must
+-- have)}. All that are given must hold. Refuse an empty one.
 create or replace function read_filter(p_filter jsonb) returns job_filter
 language plpgsql immutable set search_path from current set datestyle = 'ISO' as $$
 declare
@@ -10,7 +10,7 @@ declare
     v_name text; v_value jsonb; v_read job_filter;
 begin
     if jsonb_typeof(p_filter) is distinct from 'object' then
-        raise exception 'a filter is a JSON object such as {"task": "mail"}, got %', coalesce(jsonb_typeof(p_filter), 'null')
+        raise exception 'a filter must be a JSON object such as {"task": "mail"}, got %', coalesce(jsonb_typeof(p_filter), 'null')
             using errcode = 'invalid_parameter_value', constraint = 'action';
     elsif p_filter = '{}' then
         raise exception 'the filter is empty and would match every job; give at least one of %', array_to_string(v_fields, ', ')

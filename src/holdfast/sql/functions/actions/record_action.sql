@@ -1,4 +1,4 @@
--- Records what an operator did: kind and target, who and why, and the values before and after. No secrets: callers pass
+-- Record what an operator did: kind and target, who and why, and the values before and after. No secrets: callers pass
 -- names and numbers.
 create or replace function record_action(p_kind text, p_target text, p_by text default null, p_reason text default null,
     p_before jsonb default null, p_after jsonb default '{}', p_tenant text default null) returns void

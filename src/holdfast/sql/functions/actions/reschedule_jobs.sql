@@ -1,6 +1,6 @@
--- Gives waiting jobs another time to start, between live and later. Returns the ids of those that it changed: not those
--- that are due already where the time has come, nor those whose deadline is not after the time, nor those that start after
--- other jobs (follows).
+-- Give waiting jobs another time to start, between live and later. Return the ids of those that it changed: not those
+-- that are due already where the time has come, nor those whose deadline is not after the time, nor those that start
+-- after other jobs (follows).
 -- Locks: later rows, then live rows, each in id order.
 -- Wakes: sleepers of the jobs' queues; they know when the next job becomes due.
 create or replace function reschedule_jobs(p_ids uuid[], p_run_at timestamptz) returns setof uuid

@@ -1,4 +1,4 @@
--- Reads p_most jobs from an id on, those that are dead or those that have not ended, and returns the ids of those that
+-- Read p_most jobs from an id on, those that are dead or those that have not ended, and return the ids of those that
 -- match, the last id read and the number read. It is stable, so that its parts have one snapshot, which has each job in
 -- exactly one table: a scan in the order of the ids meets none twice. Parameters: see next_jobs and matching_jobs.
 create or replace function scan_jobs(p_where job_filter, p_before timestamptz, p_from uuid, p_except uuid, p_to uuid,

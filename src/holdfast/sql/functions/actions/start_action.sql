@@ -1,6 +1,6 @@
--- Starts an action on the jobs that match a filter, or on a list of up to 10,000 ids: a row that work_actions works off.
+-- Start an action on the jobs that match a filter, or on a list of up to 10,000 ids: a row that work_actions processes.
 -- It never changes jobs that were enqueued, or died, after now. p_reason: why. p_tenant: the tenant that the caller may
--- see; null: all. p_deliveries: whether it may change deliveries of webhooks. Returns the id; a repeated call with the
+-- see; null: all. p_deliveries: whether it may change deliveries of webhooks. Return the id; a repeated call with the
 -- same p_id starts nothing.
 create or replace function start_action(p_kind text, p_filter jsonb default null, p_ids uuid[] default null,
     p_params jsonb default '{}', p_by text default null, p_reason text default null, p_tenant text default null,
@@ -15,7 +15,7 @@ begin
     elsif p_ids is not null then
         v_ids := array(select distinct i from unnest(p_ids) i where i is not null order by i);
         if cardinality(v_ids) not between 1 and 10000 then
-            raise exception 'a list has 1 to 10,000 ids, got %; use a filter for more', cardinality(v_ids)
+            raise exception 'a list must have 1 to 10,000 ids, got %; use a filter for more', cardinality(v_ids)
                 using errcode = 'invalid_parameter_value', constraint = 'action';
         end if;
         select cardinality(v_ids) as matching, v_ids[:10] as examples into v_seen;

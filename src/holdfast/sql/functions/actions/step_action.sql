@@ -1,4 +1,4 @@
--- Returns an action as it is after a step: jobs that were locked, then the next ones in the order of their ids, 500 at a
+-- Return an action as it is after a step: jobs that were locked, then the next ones in the order of their ids, 500 at a
 -- time, until p_until. The caller holds the action's row and stores the result in the same transaction, so that each
 -- job is changed once.
 -- Locks: as apply_action.

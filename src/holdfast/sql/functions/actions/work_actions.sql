@@ -1,6 +1,6 @@
--- Works on one action for p_within, and returns its id and state; null if there is none to work on. `more`: call it
--- again soon, else after a longer pause. Commit each call. Any number of callers is safe. The leader calls it, and so may
--- each other program. p_id: only this action.
+-- Process one action for p_within, and return its id and state; null if there is none to process. `more`: call it again
+-- soon, else after a longer pause. Commit each call. Any number of callers is safe. The leader calls it, and so may any
+-- other program. p_id: only this action.
 -- Locks: the action's row, skipping locked ones; then as apply_action, giving up after 50 ms what another transaction
 --   holds. Such jobs are tried again.
 create or replace function work_actions(p_id uuid default null, p_within interval default '50 ms', out id uuid, out state text,

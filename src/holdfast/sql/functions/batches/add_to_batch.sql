@@ -1,4 +1,4 @@
--- Counts p_jobs as added to a batch, and raises an error if it has ended. The jobs are inserted in the same
+-- Count p_jobs as added to a batch, and raise an error if it has ended. The jobs are inserted in the same
 -- transaction: by enqueue, or by a client's COPY into live.
 -- Locks: the batch (key share) until the caller's transaction ends. Until then it can be closed, but neither end nor be
 --   canceled, so no job is added to a batch that has ended.

@@ -1,6 +1,6 @@
--- Cancels up to p_limit jobs of a batch: waiting ones at once, running ones as cancel does. No job can be added from
+-- Cancel up to p_limit jobs of a batch: waiting ones at once, running ones as cancel does. No job can be added from
 -- now on. The call that closes it is recorded in actions if p_by or p_reason is given: programs cancel batches, too.
--- Returns the number of jobs it handled; call it again, committing each time, until that is 0.
+-- Return the number of jobs it handled; call it again, committing each time, until that is 0.
 -- Locks: the batch, waiting for transactions that add to it; then as cancel.
 -- Wakes: the workers that run its jobs; the callback's queue when the batch ends here.
 create or replace function cancel_batch(p_batch uuid, p_limit integer default 1000, p_by text default null,

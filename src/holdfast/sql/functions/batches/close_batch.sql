@@ -1,5 +1,5 @@
--- Closes a batch: it ends when its last job has ended, or now if all have. Jobs can be added until it has ended.
--- Returns whether there was an open batch with this id.
+-- Close a batch: it ends when its last job has ended, or now if all have. Jobs can be added until it has ended.
+-- Return whether there was an open batch with this id.
 -- Locks: the batch. Wakes: as complete_batches.
 create or replace function close_batch(p_batch uuid) returns boolean
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$

@@ -1,5 +1,5 @@
--- Ends those of the given batches whose jobs have all ended; null checks all batches, which reads all counters.
--- Enqueues the callback and marks the batch in one transaction, so the callback is enqueued exactly once. Returns the
+-- End those of the given batches whose jobs have all ended; null checks all batches, which reads all counters.
+-- Enqueue the callback and mark the batch in one transaction, so the callback is enqueued exactly once. Return the
 -- ids.
 -- Locks: the batches, in id order, once all their jobs seem to have ended. A batch that another transaction holds, or
 --   whose callback cannot be enqueued, is left for the leader's next round, so that no worker waits and no other batch

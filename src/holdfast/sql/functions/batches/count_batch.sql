@@ -1,4 +1,4 @@
--- Adds to a batch's counters. Does nothing if retention has removed the batch.
+-- Add to a batch's counters. Do nothing if retention has removed the batch.
 -- Locks: the batch's counter row of this connection, which no other connection touches.
 create or replace function count_batch(p_batch uuid, p_added bigint, p_succeeded bigint, p_failed bigint,
     p_canceled bigint) returns void

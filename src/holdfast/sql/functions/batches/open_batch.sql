@@ -1,4 +1,4 @@
--- Opens a batch: jobs may be added until it has ended, and it cannot end before it is closed. p_on_done is a job in the
+-- Open a batch: jobs may be added until it has ended, and it cannot end before it is closed. p_on_done is a job in the
 -- form of enqueue_many, enqueued once when the last job of the batch has ended; an invalid one is rejected now. A
 -- repeated call with the same id changes nothing.
 create or replace function open_batch(p_id uuid, p_name text, p_tenant text default null, p_on_done jsonb default null)
@@ -6,7 +6,7 @@ create or replace function open_batch(p_id uuid, p_name text, p_tenant text defa
 language plpgsql security definer set search_path from current as $$
 begin
     if jsonb_typeof(p_on_done) <> 'object' then
-        raise exception 'on_done is a job in the form of enqueue_many, got %', left(p_on_done::text, 60)
+        raise exception 'on_done must be a job in the form of enqueue_many, got %', left(p_on_done::text, 60)
             using errcode = 'invalid_parameter_value';
     elsif p_on_done is not null then
         perform (p_on_done ->> 'id')::uuid, (p_on_done ->> 'batch')::uuid, check_job(

@@ -1,4 +1,4 @@
--- Ends complete batches that no other call has ended: the last job was canceled, expired or lost, or the worker stopped
+-- End complete batches that no other call has ended: the last job was canceled, expired or lost, or the worker stopped
 -- between a job's end and complete_batches. The leader calls it. A call checks 200 batches at a time for p_within, and
 -- the next one continues there: a few thousand batches take one call, 50,000 less than a minute.
 -- Locks: as complete_batches; then the leader's row, without waiting for it. Wakes: as complete_batches.

@@ -1,4 +1,4 @@
--- Discards failed and dead jobs: they keep their status but move to history, where retention removes them. Returns the
+-- Discard failed and dead jobs: they keep their status but move to history, where retention removes them. Return the
 -- ids it moved.
 -- Locks: dead rows in id order; then as process_endings, since jobs may wait for their success or discard.
 create or replace function discard_dead(p_ids uuid[]) returns setof uuid

@@ -1,4 +1,4 @@
--- Returns those of the given keys of blocks whose row another transaction holds or is inserting. finish skips their
+-- Return those of the given keys of blocks whose row another transaction holds or is inserting. finish skips their
 -- jobs, since note_block would have to wait.
 -- Locks: the keys' rows for a moment: each is written in a subtransaction that is rolled back.
 create or replace function locked_blocks(p_keys text[]) returns text[]

@@ -1,4 +1,4 @@
--- Records that a key was found blocked, for operators. It must raise no error except lock_not_available: a failure that
+-- Record that a key was found blocked, for operators. It must raise no error except lock_not_available: a failure that
 -- cannot be stored would be a lost job.
 -- Locks: the key's row. It gives up after 100 ms if another transaction holds it. A worker then finishes its jobs one
 --   by one, so that only those under this key wait.

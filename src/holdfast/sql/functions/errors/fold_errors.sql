@@ -1,4 +1,4 @@
--- Counts the failures of error_arrivals in their groups and deletes them. A task has up to 200 groups; the errors of
+-- Count the failures of error_arrivals in their groups and delete them. A task has up to 200 groups; the errors of
 -- further ones are counted in its group "other". A group's example is renewed once a minute while errors arrive.
 -- Locks: the advisory lock of error groups, without which it does nothing. Only its holder writes them.
 create or replace function fold_errors() returns void

@@ -1,4 +1,4 @@
--- Takes the lock of error groups until the end of the transaction, which makes the caller their only writer. Returns
+-- Take the lock of error groups until the end of the transaction, which makes the caller their only writer. Return
 -- false if another transaction has it.
 -- Locks: the advisory lock of error groups, without waiting.
 create or replace function lock_errors() returns boolean

@@ -1,4 +1,4 @@
--- Creates the groups of these failures that are missing, up to 200 for a task, and its group "other" if there are more.
+-- Create the groups of these failures that are missing, up to 200 for a task, and its group "other" if there are more.
 -- The caller holds the lock of error groups.
 create or replace function make_error_groups(p_failed failed[]) returns void
 language sql set search_path from current set jit = off set enable_seqscan = off as $$

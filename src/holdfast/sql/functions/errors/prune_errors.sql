@@ -1,5 +1,6 @@
--- Removes the hourly counts of groups after 48 hours, and groups without a failure since p_oldest and without a dead
--- job; a group "other" has no jobs of its own fingerprint, so its count of dead jobs decides. Returns how many rows it removed.
+-- Remove the hourly counts of groups after 48 hours, and groups without a failure since p_oldest and without a dead
+-- job; a group "other" has no jobs of its own fingerprint, so its count of dead jobs decides. Return how many rows
+-- it removed.
 -- Locks: the lock of error groups, without which it does nothing.
 create or replace function prune_errors(p_limit integer, p_oldest timestamptz) returns integer
 language plpgsql set search_path from current set jit = off set enable_seqscan = off as $$

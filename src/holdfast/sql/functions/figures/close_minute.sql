@@ -1,4 +1,4 @@
--- Stores a minute that is over: its attempts by queue, and the jobs that each queue had at its end. Does nothing if it
+-- Store a minute that is over: its attempts by queue, and the jobs that each queue had at its end. Do nothing if it
 -- was stored before.
 -- Locks: gives up after 0.1 s if an open transaction has stored the same minute.
 create or replace function close_minute(p_minute timestamptz) returns void

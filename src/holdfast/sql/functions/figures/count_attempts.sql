@@ -1,4 +1,4 @@
--- Adds ended attempts to the rows of this minute, in the transaction that ends them.
+-- Add ended attempts to the rows of this minute, in the transaction that ends them.
 -- Locks: rows that only this connection writes, so there is no contention.
 create or replace function count_attempts(p_counted counted[]) returns void
 language plpgsql strict as $$

@@ -1,5 +1,5 @@
--- Returns the newest snapshot with its time, `at`, and `age` in seconds. One is taken first if there is none from the last
--- 5 seconds: no worker leads.
+-- Return the newest snapshot with its time, `at`, and `age` in seconds. Take one first if there is none from the
+-- last 5 seconds, because no worker leads.
 create or replace function figures() returns jsonb
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 begin

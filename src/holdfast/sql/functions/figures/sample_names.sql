@@ -1,4 +1,4 @@
--- Counts the jobs of live, later or dead by task and by tenant without reading more than p_pages pages: a smaller table
+-- Count the jobs of live, later or dead by task and by tenant without reading more than p_pages pages: a smaller table
 -- is counted, a larger one estimated from its last pages and 25 runs of pages spread over the rest (as sample_jobs).
 -- name is null for jobs without a tenant.
 create or replace function sample_names(p_table regclass, p_pages integer default 400) returns table (kind text,

@@ -1,8 +1,8 @@
--- Stores the counts of this moment, unless the newest snapshot is younger than p_after: jobs by queue, task and tenant,
--- attempts of the last minute and how long they waited, workers. The cost does not grow with the tables: counts of large
--- ones are estimates, as `estimated` says. Stores the minute that is over, too. Returns whether jobs are
--- due, run or ended in the last minute; null if it stored nothing.
--- Two callers at once store two: a lock could be held by an open transaction.
+-- Store the counts of this moment, unless the newest snapshot is younger than p_after: jobs by queue, task and tenant,
+-- attempts of the last minute and how long they waited, workers. The cost does not grow with the tables: counts of
+-- large ones are estimates, as `estimated` says. Store the minute that is over, too. Two callers at once store two: a
+-- lock could be held by an open transaction.
+-- Returns: whether jobs are due, run or ended in the last minute; null if it stored nothing.
 create or replace function take_snapshot(p_after interval default '1 second') returns boolean
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 declare

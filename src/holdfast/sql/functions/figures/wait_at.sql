@@ -1,4 +1,4 @@
--- Returns the wait, in seconds, that a share of the attempts did not exceed; null without attempts. p_counts has the
+-- Return the wait, in seconds, that a share of the attempts did not exceed; null without attempts. p_counts has the
 -- attempts of each step (wait_step). The value is the middle of a step, which is 41 % wide: it is at most 19 % off.
 create or replace function wait_at(p_steps smallint[], p_counts double precision[], p_share double precision)
 returns double precision language sql immutable parallel safe as $$

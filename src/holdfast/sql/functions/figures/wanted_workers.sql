@@ -1,4 +1,4 @@
--- Returns how many slots (workers of one slot) the queue wants: as many as keep up with the rate of the last minute and
+-- Return how many slots (workers of one slot) the queue wants: as many as keep up with the rate of the last minute and
 -- start the present backlog within p_seconds. 0 when nothing waits or runs. For autoscalers: it reads one snapshot, and
 -- without a recent one at most 10,000 rows.
 create or replace function wanted_workers(p_queue text, p_seconds double precision default 60) returns integer

@@ -1,4 +1,4 @@
--- Cancels jobs: a waiting one at once, a running one by a request that notifies its worker. Returns for each id:
+-- Cancel jobs: a waiting one at once, a running one by a request that notifies its worker. Return for each id:
 -- canceled, canceling (it ends as canceled unless it succeeds or fails for good first), finished (already at a final
 -- status) or unknown.
 -- Locks: as cancel_waiting; then running live rows in id order, so that none can end before its request is recorded.

@@ -1,6 +1,5 @@
--- Cancels those of the given jobs that wait, and returns their ids. p_error is the reason and gets the last error as
--- its cause; null keeps the last error.
--- p_defer: the caller does what their end entails (process_endings).
+-- Cancel those of the given jobs that wait, and return their ids. p_error is the reason and gets the last error as
+-- its cause; null keeps the last error. p_defer: the caller processes their end (process_endings).
 -- Locks: later rows, then live rows, each in id order; then dedupe keys and batch counters; limits without waiting.
 -- Wakes: sleepers, when a job kept an order.
 create or replace function cancel_waiting(p_ids uuid[], p_error jsonb default null, p_defer boolean default false) returns setof uuid

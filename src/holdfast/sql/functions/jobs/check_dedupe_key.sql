@@ -1,4 +1,4 @@
--- Rejects a dedupe key that is reserved: the keys of outbox messages, and "TASK::TENANT::TEXT", the form of keys made
+-- Reject a dedupe key that is reserved: the keys of outbox messages, and "TASK::TENANT::TEXT", the form of keys made
 -- by clients, for a job of another task or tenant. Such a key would suppress the jobs and messages that it belongs to.
 create or replace function check_dedupe_key(p_key text, p_task text, p_tenant text) returns void
 language plpgsql immutable as $$

@@ -1,18 +1,18 @@
 -- Claim up to p_limit due jobs of the given queues under one new token. Order: priority; tenants in turn; run_at and id
 -- within a tenant. Jobs whose limits have no room are skipped. docs/how-claiming-works.md explains the algorithm.
+-- Parameters: p_after is the caller's cursor: for each "queue/priority" the [run_at as epoch, id] of the last plain job
+--   it claimed. A scan that starts there avoids dead index entries, which a long transaction elsewhere keeps alive.
+--   Jobs that commit behind the cursor are found by a claim without one. p_free limits jobs under a rate or breaker,
+--   which start when they are claimed, to the free slots. p_direct claims only such jobs, for slots reserved for them.
+--   p_per_tenant caps the jobs of one tenant, including those that p_served counts.
+-- Returns: the jobs. With p_free, the first row carries `info`: rings in which jobs under a rate or breaker wait for a
+--   slot ("waiting"), the ids of those claimed ("started"), lanes that were closed ("closed"), whether a whole queue
+--   has a limit ("limited"), whether another claim held the ring ("busy"), whether another claim would find more
+--   ("more"). Where there are only plain jobs, and fewer than p_limit, "due" has the seconds until the next delayed
+--   job, as sleep() returns them. An empty claim returns one row with info only.
 -- Locks: the ring, if jobs have tenants or limits; live rows in fetch order with SKIP LOCKED; a new claims row; dedupe
 --   keys of scope "queued".
 -- Wakes: other sleepers, if this worker slept (p_asleep) and the claim is full.
---
--- p_after is the caller's cursor: for each "queue/priority" the [run_at as epoch, id] of the last plain job it claimed.
--- A scan that starts there avoids dead index entries, which a long transaction elsewhere keeps alive. Jobs that commit
--- behind the cursor are found by a claim without one. p_free limits jobs under a rate or breaker, which start when they
--- are claimed, to the free slots. With it, the first row carries `info`: rings in which such jobs wait for a slot
--- ("waiting"), the ids of those claimed ("started"), lanes that were closed ("closed"), whether a whole queue has a
--- limit ("limited"), whether another claim held the ring ("busy"), whether another claim would find more ("more"). Where
--- there are only plain jobs, and fewer than p_limit, it has in how many seconds the next delayed job is due ("due") as
--- sleep() returns it. An empty claim returns one row with info only. p_direct claims only jobs under a rate or breaker, for slots reserved for
--- them. p_per_tenant caps the jobs of one tenant, including those that p_served counts.
 create or replace function claim(p_worker text, p_queues text[] default '{default}', p_limit integer default 1,
     p_ttl interval default '60 seconds', p_after jsonb default null, p_asleep boolean default false,
     p_free integer default null, p_per_tenant integer default null, p_served jsonb default null,
@@ -87,7 +87,7 @@ begin
         delete from dedupe d where d.scope = 'queued' and d.id = any (v_ids) and d.key = any (array(
             select l.dedupe_key from live l where l.ctid = any (v_places) and l.dedupe_key is not null));
     end if;
-    -- The rows are locked, so their ctid is valid: no index look-ups, and the order in which they were found.
+    -- The rows are locked, so their ctid is valid: no index lookups, and the order in which they were found.
     return query
         update live l set token = v_token, claimed_at = v_now, attempt = l.attempt + 1, held = l.held || found.held::text[]
         from unnest(v_places, v_held) as found(place, held) where l.ctid = found.place

@@ -1,8 +1,8 @@
--- Returns by how many microseconds tokens are ahead of the clock: an hour for each promotion that the database has been
--- through. A promoted standby may be behind the lost primary in two ways: its clock, and commits that it never received.
--- Its tokens are higher than those that were lost all the same, unless the clocks differ by an hour. A promotion starts
--- a new timeline, which is known at once and needs no commit. After pg_upgrade or a dump timelines begin anew, so any
--- other number counts as one promotion. note_timeline() stores the sum in the meantime.
+-- Return by how many microseconds tokens are ahead of the clock: an hour for each promotion that the database has been
+-- through. A promoted standby may be behind the lost primary in two ways: its clock, and commits that it never
+-- received. Its tokens are higher than those that were lost all the same, unless the clocks differ by an hour. A
+-- promotion starts a new timeline, which is known at once and needs no commit. After pg_upgrade or a dump timelines
+-- start over, so any other number counts as one promotion. note_timeline() stores the sum in the meantime.
 create or replace function clock_lead() returns bigint
 language plpgsql volatile set search_path from current as $$
 declare

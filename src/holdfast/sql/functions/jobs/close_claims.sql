@@ -1,4 +1,4 @@
--- Removes claims that hold no jobs any more.
+-- Remove claims that hold no jobs any more.
 -- Locks: claims, skipping locked ones: finish holds live rows here, and reclaim locks claims before live rows. A
 --   skipped claim is removed by reclaim once it has expired.
 create or replace function close_claims(p_tokens bigint[]) returns void

@@ -1,4 +1,4 @@
--- Counts the jobs of each queue by table, and how long the oldest due job has waited, at a cost that does not grow with
+-- Count the jobs of each queue by table, and how long the oldest due job has waited, at a cost that does not grow with
 -- the tables. Tables of up to 2,000 pages (16 MB) are counted. For larger ones the counts are estimates (sample_jobs),
 -- except for queues with few due jobs and for running jobs; oldest_wait is then a lower bound. `estimated` names the
 -- columns that hold estimates.

@@ -1,4 +1,4 @@
--- Returns how many jobs wait in the given queues: exact up to 10,000, above that an estimate, at a cost that does not
+-- Return how many jobs wait in the given queues: exact up to 10,000, above that an estimate, at a cost that does not
 -- grow with the backlog. With many dead rows in live, which an open transaction may keep from being removed, it is
 -- always an estimate.
 create or replace function count_waiting(p_queues text[]) returns bigint

@@ -1,12 +1,13 @@
--- Accepts one job: into live if it is due, else into later. Returns its id and the outcome: created, existing (same id,
--- or same dedupe key) or replaced (the waiting job that holds the key got this payload). p_fresh: p_id was never sent
--- before, which saves the lookup in later, dead and history. A client that lost the connection repeats the call with
--- the same id and without p_fresh; the job is accepted once. p_counted: the caller counts created jobs into their
--- batch, in the same transaction. p_keys are the limits of the job, such as "domain:example.org"; workers' code and
--- operators set their values.
--- p_after: jobs that must end before this one starts; p_on_failure says what happens if one of them does not succeed (follows).
--- Locks: the jobs of p_after, shared; the dedupe key, then the job's own row, then the batch (shared); it never waits for a job row while it holds a
---   key.
+-- Accept one job: into live if it is due, else into later. A client that lost the connection repeats the call with the
+-- same id and without p_fresh; the job is accepted once.
+-- Parameters: p_fresh: p_id was never sent before, which saves the lookup in later, dead and history. p_counted: the
+--   caller counts created jobs into their batch, in the same transaction. p_keys are the limits of the job, such as
+--   "domain:example.org"; workers' code and operators set their values. p_after: jobs that must end before this one
+--   starts; p_on_failure says what happens if one of them does not succeed (follows).
+-- Returns: the id and the outcome: created, existing (same id, or same dedupe key) or replaced (the waiting job that
+--   holds the key got this payload).
+-- Locks: the jobs of p_after, shared; the dedupe key, then the job's own row, then the batch (shared). It never waits
+--   for a job row while it holds a key.
 -- Wakes: sleepers of the queue, when the job is due or is now the next to become due.
 create or replace function enqueue(p_task text, p_payload jsonb default '{}', p_queue text default 'default',
     p_id uuid default null, p_tenant text default null, p_priority integer default 2, p_delay interval default null,

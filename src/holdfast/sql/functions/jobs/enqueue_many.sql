@@ -1,7 +1,8 @@
--- Accepts many jobs, given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id,
+-- Accept many jobs, given as a JSON array of objects with the names of enqueue's parameters (task, payload, queue, id,
 -- tenant, priority, delay in seconds, run_at, max_attempts, retry, dedupe_key, dedupe_scope, dedupe_keep in seconds,
--- deadline in seconds, batch, headers, keys and after as arrays, on_failure). Returns one row for each, in the given order. Clients that
--- need neither dedupe keys nor repeats can COPY into live instead, with the lane that lane_of() returns.
+-- deadline in seconds, batch, headers, keys and after as arrays, on_failure). Return one row for each, in
+-- the given order. Clients that need neither dedupe keys nor repeats can COPY into live instead, with the lane that
+-- lane_of() returns.
 -- Locks: dedupe keys in key order, then the jobs' own rows, then their batches in id order.
 -- Wakes: sleepers, through enqueue.
 create or replace function enqueue_many(p_jobs jsonb, p_on_conflict text default 'existing',

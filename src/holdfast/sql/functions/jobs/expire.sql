@@ -1,4 +1,4 @@
--- Cancels jobs whose deadline passed before they started; claims skip them. Returns their number.
+-- Cancel jobs whose deadline passed before they started; claims skip them. Return their number.
 -- Locks: the jobs, skipping locked ones; then as cancel_waiting.
 create or replace function expire(p_limit integer default 1000) returns integer
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off

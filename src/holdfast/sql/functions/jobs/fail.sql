@@ -1,6 +1,6 @@
--- Ends one claimed job with an error, for clients that work job by job; workers use finish. The job is retried by its
+-- End one claimed job with an error, for clients that work job by job; workers use finish. The job is retried by its
 -- policy, or after p_delay, while attempts are left, else it is dead. p_outcome 'failed' or 'dead' makes it final at
--- once. Returns whether the token was still the job's.
+-- once. Return whether the token was still the job's.
 -- Locks: as finish.
 -- Wakes: as finish.
 create or replace function fail(p_id uuid, p_token bigint, p_error jsonb default '{}', p_delay interval default null,

@@ -1,12 +1,13 @@
--- Ends claimed jobs: those in p_ids and p_tokens succeeded without a result, all others are in p_outcomes (see settle).
--- Returns the ids that were rejected because the token is no longer the job's: a stale worker changes nothing. For one
--- job by hand: select finish('{ID}', '{TOKEN}'). p_closed names the claims whose last job this call ends; null, for
--- callers that keep no count, means that finish looks them up. It does so too if it leaves a job: only
--- reclaim_orphans() would find a job whose claim is gone. p_locked applies to a job whose row another transaction
--- holds, such as an open one that called cancel(): "wait" for it, "fail" with 55P03 after 0.1 s, or "skip" it. A
--- skipped job is unchanged and its id is returned, as is a job that names a block whose key is locked; held_jobs()
--- separates them from stale ones, and they are to be sent again. Workers try "fail" first, since it needs no locks
--- beforehand.
+-- End claimed jobs: those in p_ids and p_tokens succeeded without a result, all others are in p_outcomes (see settle).
+-- For one job by hand: select finish('{ID}', '{TOKEN}').
+-- Parameters: p_closed names the claims whose last job this call ends; null, for callers that keep no count, means that
+--   finish looks them up. It does so too if it leaves a job: only reclaim_orphans() would find a job whose claim is
+--   gone. p_locked applies to a job whose row another transaction holds, such as an open one that called cancel():
+--   "wait" for it, "fail" with 55P03 after 0.1 s, or "skip" it. Workers try "fail" first, since it needs no locks
+--   beforehand.
+-- Returns: the ids that were rejected because the token is no longer the job's: a stale worker changes nothing. Also
+--   the ids of jobs that were skipped, or that name a block whose key is locked; they are unchanged and to be sent
+--   again. held_jobs() separates them from stale ones.
 -- Locks: live rows, then dedupe keys in key order, then batch counters; limits; closed claims last. It waits for
 --   neither limits nor claims, and for a job's row as p_locked demands.
 -- Wakes: sleepers, through settle.

@@ -1,4 +1,4 @@
--- Releases the dedupe keys of jobs that ended; after a success, a key of scope "success" is kept for its period.
+-- Release the dedupe keys of jobs that ended; after a success, a key of scope "success" is kept for its period.
 -- Locks: dedupe rows in key order, after the jobs' rows.
 create or replace function free_dedupe_keys(p_keys text[], p_ids uuid[], p_succeeded boolean) returns void
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

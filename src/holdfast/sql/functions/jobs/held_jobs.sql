@@ -1,4 +1,4 @@
--- Returns which of these jobs still have this token. Of the ids that finish() returned, these were locked by another
+-- Return which of these jobs still have this token. Of the ids that finish() returned, these were locked by another
 -- transaction; the rest belong to another worker.
 create or replace function held_jobs(p_ids uuid[], p_tokens bigint[]) returns setof uuid
 language plpgsql stable security definer set search_path from current set jit = off set enable_seqscan = off

@@ -1,4 +1,4 @@
--- Returns for each of the given jobs, in their order, a text that changes whenever the job does; for an ended job, only
+-- Return for each of the given jobs, in their order, a text that changes whenever the job does; for an ended job, only
 -- its progress counts. The service polls it for all requests that wait for a job, and reads only the jobs that have
 -- changed.
 create or replace function job_marks(p_ids uuid[]) returns text[]

@@ -1,4 +1,4 @@
--- Stores the result of a job that has already succeeded: one that was finished inside its handler's transaction, which
+-- Store the result of a job that has already succeeded: one that was finished inside its handler's transaction, which
 -- ends before the handler returns.
 -- Locks: the job's history row.
 create or replace function keep_result(p_id uuid, p_result jsonb) returns void

@@ -1,4 +1,4 @@
--- Sets the start of claimed jobs that waited for a child process, as seconds ago. The wait is not run time: an
+-- Set the start of claimed jobs that waited for a child process, as seconds ago. The wait is not run time: an
 -- attempt's duration and usage count from here. Workers call it on the connection on which they finish jobs, so it
 -- never comes after a job's end.
 -- Locks: the claims, against finish, which finds rows by ctid; then live rows. It waits for none: a job whose rows are

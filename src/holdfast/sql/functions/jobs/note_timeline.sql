@@ -1,4 +1,4 @@
--- Stores how far tokens are ahead of the clock after a promotion (clock_lead). The result of clock_lead stays the same,
+-- Store how far tokens are ahead of the clock after a promotion (clock_lead). The result of clock_lead stays the same,
 -- so it does not matter when. Upkeep calls it.
 -- Locks: the row of token_clock, without waiting for it.
 create or replace function note_timeline() returns void

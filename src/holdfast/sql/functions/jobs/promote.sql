@@ -1,4 +1,4 @@
--- Moves jobs that have become due from later into live, earliest first, and returns their ids. It wakes no worker: the
+-- Move jobs that have become due from later into live, earliest first, and return their ids. It wakes no worker: the
 -- caller knows whether one is needed. With p_since, only jobs that became due within it. That spares a claim the index
 -- entries of jobs moved long ago, which a long transaction elsewhere keeps alive. The leader checks all due jobs in
 -- each round, or less often if that is slow (upkeep).

@@ -1,5 +1,5 @@
--- Takes back the jobs of expired claims: each returns to the queue with its attempt counted, or moves to dead if its
--- attempts are used up. Returns one row per claim, with the worker that lost it. The upkeep leader repeats it until it
+-- Reclaim the jobs of expired claims: each returns to the queue with its attempt counted, or moves to dead if its
+-- attempts are used up. Return one row per claim, with the worker that lost it. The upkeep leader repeats it until it
 -- returns no row; concurrent calls are safe.
 -- Locks: expired claims in token order, then live rows in id order, skipping locked ones of both; limits without
 --   waiting. A claim with a job that another transaction holds stays for the next round, and does not count against

@@ -1,5 +1,5 @@
--- Takes back running jobs without a claim, as reclaim does for expired claims. They exist only if a client closed a
--- claim too early, or a row of claims was deleted by hand. Returns their ids. Reads p_pages consecutive pages, chosen
+-- Reclaim running jobs without a claim, as reclaim does for expired claims. They exist only if a client closed a
+-- claim too early, or a row of claims was deleted by hand. Return their ids. Read p_pages consecutive pages, chosen
 -- at random: token must not be indexed, so no index finds such jobs, and live is never scanned as a whole. With 50
 -- pages every 2 s, a live table of 100 MB takes about ten minutes.
 -- Locks: live rows, skipping locked ones, as settle; limits without waiting. Wakes: sleepers, through settle.

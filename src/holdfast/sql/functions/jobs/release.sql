@@ -1,4 +1,4 @@
--- Puts claimed jobs back into the queue unrun, for workers that stop; their attempts are refunded. Returns the ids
+-- Release claimed jobs unrun, for workers that stop; their attempts are refunded. Return the ids
 -- whose token was no longer the job's.
 -- Locks: as finish. Wakes: sleepers of the jobs' queues.
 create or replace function release(p_ids uuid[], p_tokens bigint[]) returns setof uuid

@@ -1,4 +1,4 @@
--- Extends the leases of the given claims and records the worker's heartbeat. Returns the tokens still held; a missing
+-- Extend the leases of the given claims and record the worker's heartbeat. Return the tokens still held; a missing
 -- one has expired or was reclaimed, and its jobs belong to another worker. Each worker's renewal thread calls it on its
 -- own connection.
 -- Locks: the worker's row, then its claims in token order; not against finish, which may hold one for longer than a

@@ -1,4 +1,4 @@
--- Stores lines that handlers wrote with ctx.log: an array of {"id", "token", "attempt", "seconds" (since the attempt's
+-- Store lines that handlers wrote with ctx.log: an array of {"id", "token", "attempt", "seconds" (since the attempt's
 -- start), "lines": [{"n" (its number in the attempt), "at" (seconds after the start), "level", "text"}]}. The last 200
 -- lines of an attempt are kept, and the logs of a job's last five attempts. A line that is sent twice is stored once.
 -- Lines from a worker that has lost the job are ignored.

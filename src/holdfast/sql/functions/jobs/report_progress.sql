@@ -1,4 +1,4 @@
--- Stores the progress that handlers report: an array of {"id", "token", "done", "total", "message"}. Reports from a
+-- Store the progress that handlers report: an array of {"id", "token", "done", "total", "message"}. Reports from a
 -- worker that has lost the job are ignored. Workers send them in batches, at most a few times a second.
 -- Locks: progress rows in id order. A row that another transaction holds is omitted: a worker finishes jobs only after
 --   its reports.

@@ -1,7 +1,7 @@
--- Handles an enqueue whose dedupe key another job holds. Returns existing or replaced, or raises an error; null if the
+-- Handle an enqueue whose dedupe key another job holds. Return existing or replaced, or raise an error; null if the
 -- job has moved or released the key meanwhile, and the caller has to try again. Only a job of the same task and tenant
--- is replaced. It gets the new payload and limits, in the lane of its own tenant; an order that it keeps stays kept. A job that has
--- done steps keeps its payload, as a running one does: the results of its steps belong to it.
+-- is replaced. It gets the new payload and limits, in the lane of its own tenant; a waiting job keeps its order. A job
+-- that has stored steps keeps its payload, as a running one does: the results of its steps belong to it.
 -- Locks: the holder's row, to replace its payload. It waits up to a second for a claim or another replace of the same
 --   key: skipping the row would lose this payload, or keep the older of two. The key itself is not locked, so no end of
 --   a job waits for this.
@@ -42,7 +42,7 @@ begin
                     and not exists (select 1 from live l where l.id = p_holder and l.token is null and l.durable is not true)
                     and not exists (select 1 from later l where l.id = p_holder and l.durable is not true));
         elsif cardinality(v_every) > 20 then  -- more than a claim can return
-            raise exception 'a job has up to 20 limits, including the order that job % keeps; got %', p_holder, cardinality(p_keys)
+            raise exception 'a job can have at most 20 limits, including the order that job % keeps; got %', p_holder, cardinality(p_keys)
                 using errcode = 'invalid_parameter_value';
         elsif v_queue is not null then
             perform wake(v_queue);
@@ -51,6 +51,6 @@ begin
     elsif p_on_conflict = 'existing' then
         return 'existing';
     end if;
-    raise exception 'on_conflict is existing, replace or raise, got %', p_on_conflict
+    raise exception 'on_conflict must be existing, replace or raise, got %', p_on_conflict
         using errcode = 'invalid_parameter_value';
 end $$;

@@ -1,4 +1,4 @@
--- Returns how long a job waits after its p_attempt-th attempt failed, by a policy such as {"kind": "exponential",
+-- Return how long a job waits after its p_attempt-th attempt failed, by a policy such as {"kind": "exponential",
 -- "base": 1, "factor": 2, "cap": 60, "jitter": 0}; see holdfast.model.retry for the fields. It must never raise: a
 -- failure that cannot be stored would be a lost job.
 create or replace function retry_delay(p_policy jsonb, p_attempt integer) returns interval

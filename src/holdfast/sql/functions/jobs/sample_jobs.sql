@@ -1,4 +1,4 @@
--- Counts the jobs of live, later or dead by queue without reading more than p_pages pages. A smaller table is counted.
+-- Count the jobs of live, later or dead by queue without reading more than p_pages pages. A smaller table is counted.
 -- Of a larger one it reads half as many pages for an estimate: the last ones, where new rows are, and 25 runs spread
 -- over the rest. An index would not bound the cost: behind a transaction that stays open, a scan visits every dead row.
 create or replace function sample_jobs(p_table regclass, p_pages integer default 2000) returns table (queue text,

@@ -1,16 +1,15 @@
--- Decides what happens to claimed jobs that did not simply succeed, and moves them. This is the only place that decides
--- between retry and dead. Each outcome is an object: {"id", "token", "outcome", "result", "error", "delay" (seconds;
--- else by the retry policy), "counts" (the limits for which a failure counts; else all of the job's)}, with outcome one
--- of
+-- Decide what happens to claimed jobs that did not simply succeed, and move them. This is the only place that decides
+-- between retry and dead. A job with a cancel request does not wait again: it is canceled. A job that waits again keeps
+-- its order ("order:..."), so that later jobs of the order wait for its end. It moves to the lane of its other limits,
+-- because the order's lane is closed.
+-- Parameters: each outcome is an object: {"id", "token", "outcome", "result", "error", "delay" (seconds; else by the
+--   retry policy), "counts" (the limits for which a failure counts; else all of the job's)}, with outcome one of
 --   succeeded | canceled | failed (permanent) | dead (fatal now)   -> final
 --   error | lost (its lease expired)  -> dead when attempts are used up, else retried
 --   snoozed | released                -> waits again, attempt refunded
 --   parked (with "wait", see park)    -> the same, until its sleep is over or what it waits for has happened
--- A job with a cancel request does not wait again:
---   it is canceled. A job that waits again keeps its order ("order:..."), so that later jobs of the order wait for its
---   end. It moves to the lane of its other limits, because the order's lane is closed. Returns the jobs it moved and
---   the limits they were counted under, which the caller releases. Omits jobs whose token has changed, and jobs whose
---   row another transaction holds: those stay unchanged for the next call.
+-- Returns: the jobs it moved and the limits they were counted under, which the caller releases. Jobs whose token has
+--   changed are omitted, and so are jobs whose row another transaction holds: those stay unchanged for the next call.
 -- Locks: live rows, skipping locked ones, then their dedupe keys, then batch counters, then blocks and kept orders by
 --   key. Failures are appended to error_arrivals, where nothing waits.
 -- Wakes: sleepers of queues that got a job back at once.

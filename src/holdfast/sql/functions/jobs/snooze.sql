@@ -1,5 +1,5 @@
--- Puts one claimed job back to run after p_delay, with its attempt refunded; for clients that work job by job (workers
--- use finish). Returns whether the token was still the job's.
+-- Put one claimed job back to run after p_delay, with its attempt refunded; for clients that work job by job (workers
+-- use finish). Return whether the token was still the job's.
 -- Locks: as finish. Wakes: as finish.
 create or replace function snooze(p_id uuid, p_token bigint, p_delay interval) returns boolean
 language sql security definer set search_path from current as $$

@@ -1,4 +1,4 @@
--- Restores dedupe keys of scope "queued" to released jobs: the claim had released them as if the jobs had started. A
+-- Restore dedupe keys of scope "queued" to released jobs: the claim had released them as if the jobs had started. A
 -- key that a newer job holds by now stays with it.
 -- Locks: inserts the keys' rows, or takes those that have expired, in key order. It does not wait for an open
 --   transaction that takes the same key: that one gets it.

@@ -1,4 +1,4 @@
--- Takes a dedupe key for job p_id, or returns the job that holds it. taken: this call inserted the key; a repeated
+-- Take a dedupe key for job p_id, or return the job that holds it. taken: this call inserted the key; a repeated
 -- enqueue finds its own id as the holder. p_until, for messages: kept until then, and for as long as the message
 -- exists.
 -- Locks: inserts the key's row; waits for another transaction that is inserting the same key. A key already held is

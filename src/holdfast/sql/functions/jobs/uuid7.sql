@@ -1,4 +1,4 @@
--- Returns a time-ordered id (RFC 9562, version 7) for callers that pass none; random ids would scatter the heap. The
+-- Return a time-ordered id (RFC 9562, version 7) for callers that pass none; random ids would scatter the heap. The
 -- twelve bits after the milliseconds are their fraction, so the ids of one connection grow.
 create or replace function uuid7() returns uuid language plpgsql volatile as $$
 declare

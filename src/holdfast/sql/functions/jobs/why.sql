@@ -1,8 +1,9 @@
--- Explains where a job is and why it does not run: {"id", "status", "sentence", "reasons", "notes"}. A reason has a
--- "kind", its own "text" and the facts; the strongest obstacle is first. Kinds, while it waits: waits, deadline, batch,
--- paused, concurrency, no_worker, stopping, no_task, later, breaker, rate, busy, priority, behind, ring, soon; else
--- running, lost, canceling, succeeded, failed, dead, canceled, unknown. Counts are bounded (facts then have "more":
--- true): the backlog does not add to the cost.
+-- Explain where a job is and why it does not run.
+-- Returns: {"id", "status", "sentence", "reasons", "notes"}. A reason has a "kind", its own "text" and the facts; the
+--   strongest obstacle is first. Kinds, while it waits: waits, deadline, batch, paused, concurrency, no_worker,
+--   stopping, no_task, later, breaker, rate, busy, priority, behind, ring, soon; else running, lost, canceling,
+--   succeeded, failed, dead, canceled, unknown. Counts are bounded (facts then have "more": true): the backlog does not
+--   add to the cost.
 create or replace function why(p_id uuid) returns jsonb
 language plpgsql stable security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off as $$

@@ -1,4 +1,4 @@
--- Returns what is ahead of a due job in its queue, as reasons for why: jobs of a higher priority; jobs of its own lane,
+-- Return what is ahead of a due job in its queue, as reasons for why: jobs of a higher priority; jobs of its own lane,
 -- which run in order; other tenants of its ring and lanes of its own tenant, which take turns with it. Each is counted
 -- along an index, up to a bound.
 create or replace function why_behind(p_id uuid, p_queue text, p_priority integer, p_lane bigint, p_run_at timestamptz)

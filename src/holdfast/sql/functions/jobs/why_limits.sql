@@ -1,4 +1,4 @@
--- Returns the pauses, breakers, counts and rates that keep a job from starting, by key, as reasons for why. For a job
+-- Return the pauses, breakers, counts and rates that keep a job from starting, by key, as reasons for why. For a job
 -- that is not due yet (p_late), only those that will still apply then. A key without room names up to five jobs that
 -- hold it.
 create or replace function why_limits(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean)
@@ -47,7 +47,7 @@ begin
                         format('%s runs %s of %s', v_limit.key, v_limit.running, v_limit.concurrency)
                         || coalesce(': ' || string_agg(format('job %s on %s for %s', c.id, c.worker,
                                in_words(clock() - c.claimed_at))
-                               || case when c.expires_at > clock() then '' else format(' (its lease ran out %s ago: it is about to be taken back)',
+                               || case when c.expires_at > clock() then '' else format(' (its lease ran out %s ago: it will be reclaimed)',
                                       in_words(clock() - c.expires_at)) end, ', ' order by c.n) filter (where c.n <= 2), '')
                         || case when v_limit.running > 2 then format(' and %s more', v_limit.running - 2) else '' end))
                 from (select *, row_number() over (order by claimed_at, id) as n from claimed_jobs(v_limit.key, 5)) c);

@@ -1,4 +1,4 @@
--- Returns what a parked job waits for, as a reason for why.
+-- Return what a parked job waits for, as a reason for why.
 create or replace function why_parked(p_id uuid, p_waits_for text, p_until timestamptz) returns jsonb
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare

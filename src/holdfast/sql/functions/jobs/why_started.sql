@@ -1,4 +1,4 @@
--- Returns where a claimed job runs, or how a job ended, as reasons for why.
+-- Return where a claimed job runs, or how a job ended, as reasons for why.
 create or replace function why_started(p_id uuid) returns jsonb
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
 as $$

@@ -1,4 +1,4 @@
--- Returns what keeps a waiting job from running, as reasons for why. If all slots of its queue's workers are busy with
+-- Return what keeps a waiting job from running, as reasons for why. If all slots of its queue's workers are busy with
 -- jobs of other queues, the reason names them.
 create or replace function why_waiting(p_id uuid) returns jsonb
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off

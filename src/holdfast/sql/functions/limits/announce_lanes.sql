@@ -1,4 +1,4 @@
--- Announces the lanes of jobs that a client has copied into live. All have one queue, priority and tenant; p_keys is a
+-- Announce the lanes of jobs that a client has copied into live. All have one queue, priority and tenant; p_keys is a
 -- JSON array with the limit keys of each lane (null: none). Without this call the next claim would not find the lanes.
 -- The transaction must have set holdfast.announces to "on", so that live's trigger does not announce each job by
 -- itself.

@@ -1,7 +1,7 @@
--- Announces lanes of waiting jobs that the ring does not know of, or whose jobs stand before their lane's mark. They
+-- Announce lanes of waiting jobs that the ring does not know of, or whose jobs stand before their lane's mark. They
 -- exist only if triggers were off when the jobs were inserted (a restore, logical replication), or if a client set
--- holdfast.announces and did not call announce_lanes. Reads p_pages consecutive pages, chosen at random, as
--- reclaim_orphans does. Returns the number of lanes.
+-- holdfast.announces and did not call announce_lanes. Read p_pages consecutive pages, chosen at random, as
+-- reclaim_orphans does. Return the number of lanes.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function announce_strays(p_pages integer default 50) returns integer
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off

@@ -1,4 +1,4 @@
--- Returns an override with a change merged into it: null removes a field, and a new rate or breaker gets defaults for
+-- Return an override with a change merged into it: null removes a field, and a new rate or breaker gets defaults for
 -- the fields it requires. p_beneath is what is in force where the override sets nothing. "by" and "at" record who
 -- changed it, and when.
 create or replace function change_override(p_override jsonb, p_beneath jsonb, p_change jsonb, p_by text) returns jsonb

@@ -1,5 +1,5 @@
--- Find jobs where more than plain jobs may be due: tenants and limits, operators' settings, or delayed jobs that have just
--- become due (p_due). Parameters as in claim. p_info: what a claim reports besides its jobs.
+-- Find jobs where more than plain jobs may be due: tenants and limits, operators' settings, or delayed jobs that have
+-- just become due (p_due). Parameters as in claim. p_info: what a claim reports besides its jobs.
 -- Locks: the ring, if jobs have tenants or limits; later rows that are due; live rows in fetch order with SKIP LOCKED.
 create or replace function claim_rings(p_queues text[], p_limit integer, p_after jsonb, p_free integer,
     p_per_tenant integer, p_served jsonb, p_direct boolean, p_due boolean, out p_claim claim_state, out p_info json)

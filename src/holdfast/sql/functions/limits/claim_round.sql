@@ -1,7 +1,7 @@
 -- Run one round of a ring: pick flows, the least recently served first, and open lanes of each; share the room of their
 -- limits in that order; find jobs; update lanes, limits and flows. It is one statement in which each step adds columns
 -- to the rows of the step before. Tables are only looked up by key, never joined, because plans are made while they are
--- empty (decision 011). Runs under the ring's lock and the settings of claim_ring.
+-- empty (decision 011). Run under the ring's lock and the settings of claim_ring.
 -- Locks: live rows in lane order with SKIP LOCKED.
 create or replace function claim_round(inout p_claim claim_state, p_queue text, p_priority integer, p_direct boolean,
     p_room integer, p_plain boolean, p_least integer, inout p_front bigint, p_tag bigint, out flows integer,

@@ -1,4 +1,4 @@
--- Returns the jobs that are claimed now: all of them, or up to p_limit that run under p_key. They are found through
+-- Return the jobs that are claimed now: all of them, or up to p_limit that run under p_key. They are found through
 -- their claims, so a backlog does not add to the cost. A job whose lease has expired counts as claimed until reclaim
 -- takes it back.
 create or replace function claimed_jobs(p_key text default null, p_limit integer default null) returns table (id uuid,

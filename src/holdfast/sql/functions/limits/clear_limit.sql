@@ -1,5 +1,5 @@
--- Removes what operators have set for a key, or for a rule, given its template; the values in the code apply again.
--- Pauses and breakers stay. Returns the number of keys that may have changed: 0 if nothing was set.
+-- Remove what operators have set for a key, or for a rule, given its template; the values in the code apply again.
+-- Pauses and breakers stay. Return the number of keys that may have changed: 0 if nothing was set.
 -- Locks: the rule's row, or the key's limit_settings row.
 -- Wakes: all workers, if something was set.
 create or replace function clear_limit(p_key text, p_by text default null, p_reason text default null) returns integer

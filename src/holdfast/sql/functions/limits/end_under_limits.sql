@@ -1,6 +1,6 @@
 -- Subtract ended jobs from the counts of their limits and advance breakers. Within one release successes count before
--- failures, so a streak is never too short. Releases count in order. Records the breakers that open or close. The caller holds the ring's
--- lock.
+-- failures, so a streak is never too short. Releases count in order. Record the breakers that open or close. The caller
+-- holds the ring's lock.
 create or replace function end_under_limits(p_ended released[]) returns void
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$

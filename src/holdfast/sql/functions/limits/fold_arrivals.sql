@@ -33,7 +33,7 @@ begin
                and exists (
                    select 1 from unnest(n.keys || array['queue:' || p_queue, 'tenant:' || n.tenant]) k
                    where exists (select 1 from limit_settings s where s.key = k and (s.rate is not null or s.breaker_after is not null))
-                      or exists (  -- rule_of is dear, and few keys fall under such rules
+                      or exists (  -- rule_of is expensive, and few keys match such rules
                           select 1 from limit_rules r where (r.rate is not null or r.breaker_after is not null)
                              and case when k like r.pattern then r.template = rule_of(k) end)),
                exists (select 1 from unnest(n.keys) k where k like 'order:%'), true, n.tenant, n.keys

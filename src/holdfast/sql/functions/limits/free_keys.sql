@@ -1,4 +1,4 @@
--- Returns those of a job's limits that it does not hold already, in their order. A job that keeps an order joins no
+-- Return those of a job's limits that it does not hold already, in their order. A job that keeps an order joins no
 -- other order.
 create or replace function free_keys(p_keys text[], p_held text[]) returns text[]
 language plpgsql immutable parallel safe as $$

@@ -1,4 +1,4 @@
--- Returns what a key limits: a whole queue, task or tenant, an order ("order:...": one job at a time, in sequence), or
+-- Return what a key limits: a whole queue, task or tenant, an order ("order:...": one job at a time, in sequence), or
 -- the jobs that carry the key.
 create or replace function kind_of(p_key text) returns text
 language sql immutable parallel safe

@@ -1,4 +1,4 @@
--- Returns the lane of a job: 0 without a tenant and limits, else a hash of both. All jobs of a lane have one tenant and
+-- Return the lane of a job: 0 without a tenant and limits, else a hash of both. All jobs of a lane have one tenant and
 -- wait for the same limits. Jobs of an order ("order:...") are in one lane whatever their other limits, because they
 -- wait for each other. Clients that insert into live themselves call it, or compute the same value (model/limit.py).
 create or replace function lane_of(p_tenant text, p_keys text[]) returns bigint

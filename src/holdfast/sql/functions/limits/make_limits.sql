@@ -1,4 +1,4 @@
--- Creates rows for keys that have none, each with the rule that applies to it now. The caller holds the ring's lock.
+-- Create rows for keys that have none, each with the rule that applies to it now. The caller holds the ring's lock.
 create or replace function make_limits(p_keys text[]) returns void language plpgsql set search_path from current as $$
 begin
     insert into limits (key, kind, template, version)

@@ -1,6 +1,6 @@
--- Starts no more jobs under a key until it is resumed, or for p_for: a limit's key, queue:NAME, task:NAME or
+-- Start no more jobs under a key until it is resumed, or for p_for: a limit's key, queue:NAME, task:NAME or
 -- tenant:NAME. Waiting jobs stay where they are and use no attempts; running jobs continue. Pausing again replaces who,
--- why and until when. Returns whether the key was not paused before.
+-- why and until when. Return whether the key was not paused before.
 -- Locks: the key's limit_settings row.
 -- Wakes: all workers.
 create or replace function pause(p_key text, p_by text default null, p_reason text default null,
@@ -17,7 +17,7 @@ begin
         raise exception 'a pause must be longer than 0, got %', p_for
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     elsif p_for > interval '100 years' then
-        raise exception 'a pause lasts up to 100 years, or until it is resumed if no duration is given; got %', p_for
+        raise exception 'a pause must last 100 years at most, or have no duration and last until it is resumed; got %', p_for
             using errcode = 'invalid_parameter_value', constraint = 'limit';
     end if;
     insert into limit_settings (key, kind) values (p_key, kind_of(p_key)) on conflict do nothing;

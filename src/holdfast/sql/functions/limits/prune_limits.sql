@@ -1,5 +1,5 @@
--- Removes unused rows of limits: keys not used for a day (orders: an hour), throttle counts older than p_oldest, and
--- lanes and flows that have been empty for an hour. Returns how many rows it removed. A key is removed only if a new
+-- Remove unused rows of limits: keys not used for a day (orders: an hour), throttle counts older than p_oldest, and
+-- lanes and flows that have been empty for an hour. Return how many rows it removed. A key is removed only if a new
 -- row would be equivalent: nothing runs, is paused or set by an operator, the rate's bucket is full, and the breaker is
 -- closed without failures. After a week without activity the breaker's state is ignored.
 -- Locks: the ring's lock, without which it does nothing; limit_settings and throttled rows, skipping locked ones.

@@ -1,4 +1,4 @@
--- Corrects the counts in the view limit_drift, and returns them. There are none unless something is broken.
+-- Correct the counts in the view limit_drift, and return them. There are none unless something is broken.
 -- Locks: an advisory lock against other repairs. The next claim applies the corrections (fold_releases).
 -- Wakes: all workers, if something was repaired.
 create or replace function reconcile_limits() returns table (key text, counted bigint, actual bigint)

@@ -1,4 +1,4 @@
--- Records that breakers have opened or closed, and removes what is more than the last 50 of their keys.
+-- Record that breakers have opened or closed, and remove what is more than the last 50 of their keys.
 -- Locks: breaker_events rows, skipping locked ones.
 create or replace function record_breakers(p_changes breaker_change[], p_by text default null,
     p_reason text default null) returns void

@@ -1,4 +1,4 @@
--- Registers the limits of an application's tasks when a worker starts, given as a JSON array of objects: template,
+-- Register the limits of an application's tasks when a worker starts, given as a JSON array of objects: template,
 -- pattern (a LIKE pattern that matches its keys) and code (the values, see set_limit). The last worker to start wins;
 -- operators' overrides stay.
 -- Locks: limit_rules against concurrent changes, if something has changed.

@@ -1,4 +1,4 @@
--- Closes a key's breaker and clears its failures, as a successful probe would. Returns whether it was open or half
+-- Close a key's breaker and clear its failures, as a successful probe would. Return whether it was open or half
 -- open.
 -- Locks: as record_breakers. Wakes: all workers, if there was something to clear.
 create or replace function reset_breaker(p_key text, p_by text default null, p_reason text default null) returns boolean

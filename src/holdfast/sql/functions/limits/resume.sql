@@ -1,4 +1,4 @@
--- Resumes a paused key. Its breaker stays as it is (reset_breaker). Returns whether it was paused.
+-- Resume a paused key. Its breaker stays as it is (reset_breaker). Return whether it was paused.
 -- Locks: the key's limit_settings row.
 -- Wakes: all workers, if it was paused.
 create or replace function resume(p_key text, p_by text default null, p_reason text default null) returns boolean

@@ -1,7 +1,7 @@
--- Changes the values in force for a key, or with the template of a rule ("domain:{domain}") for all its keys, including
+-- Change the values in force for a key, or with the template of a rule ("domain:{domain}") for all its keys, including
 -- future ones: {"concurrency": 4, "rate": null} sets one and resets the other to the code's value. Fields that are not
 -- given stay. Fields: concurrency (0: nothing starts), rate, per, burst, breaker_after, breaker_pause, breaker_cap,
--- weight (of tenants). Returns the number of keys that may have changed, counted up to 10,001. It applies at once, also
+-- weight (of tenants). Return the number of keys that may have changed, counted up to 10,001. It applies at once, also
 -- to waiting jobs. Recorded in actions.
 -- Locks: the rule's row, or the key's limit_settings row.
 -- Wakes: all workers.

@@ -1,5 +1,5 @@
--- Records that a key's limits have changed, so that the next claim checks the lanes that wait for it; null: those of
--- all keys. p_probe 2 resets its breaker. Removes the key's settings if operators have set nothing any more.
+-- Record that a key's limits have changed, so that the next claim checks the lanes that wait for it; null: those of
+-- all keys. p_probe 2 resets its breaker. Remove the key's settings if operators have set nothing any more.
 -- Locks: the key's limit_settings row. Wakes: all workers.
 create or replace function touch_limit(p_key text, p_probe integer default null) returns void
 language plpgsql set search_path from current as $$

@@ -1,5 +1,5 @@
--- Puts a message into the outbox: a job of the channel, which a worker delivers once this transaction has committed.
--- Returns its id and the outcome: created, or existing (a message of this channel and tenant has this key). p_key
+-- Put a message into the outbox: a job of the channel, which a worker delivers once this transaction has committed.
+-- Return its id and the outcome: created, or existing (a message of this channel and tenant has this key). p_key
 -- identifies what must not be sent twice ("invoice-42"). Messages of a channel and tenant with the same p_order are
 -- delivered one at a time, in the order they were emitted. Parameters that are null default to the channel's
 -- registration.
@@ -28,7 +28,7 @@ begin
     end if;
     if p_order is not null then
         if length(p_order) not between 1 and 300 then
-            raise exception 'the order of a message has 1 to 300 characters, got %', quote_literal(left(p_order, 60))
+            raise exception 'the order of a message must have 1 to 300 characters, got %', quote_literal(left(p_order, 60))
                 using errcode = 'invalid_parameter_value';
         end if;
         v_keys := array['order:' || idempotency_key(p_channel, p_tenant, p_order)];

@@ -1,11 +1,12 @@
--- Puts a database in order that was restored to a moment in the past; with p_plan it only says what it would do. What was
--- there before p_before, by default the start of this server, belongs to the past:
---   jobs under a claim without a heartbeat since then are given back, attempts counted; their workers and what these led
---   and slept on are removed; messages of the outbox and deliveries of webhooks that wait for their first attempt are
---   marked, because the future that was lost may have sent them; tokens pass the greatest that is stored.
--- A call does a bounded part; more: there is another. Repeated it finds nothing. p_id: the action that adds up what was
--- done, for audits. newest: the last sign of life in the data, so about the moment restored to. slots: schedules that
--- are behind; actions: changes of many jobs that go on; neither is changed here.
+-- Repair a database that was restored to an earlier time; with p_plan, only report the changes. They concern data from
+-- before p_before, by default the start of this server:
+--   jobs under a claim without a heartbeat since then are reclaimed, and their attempts count; rows of their workers in
+--   workers, leader and sleepers are removed; messages and deliveries that wait for their first attempt are marked,
+--   because they may have been sent after the time restored to; tokens are raised above the greatest stored one.
+-- A call does a bounded part; "more" says that there is another. A second run finds nothing to do.
+-- Parameters: p_id is the action that adds up the changes, for the audit.
+-- Returns: newest, the time of the newest entry, about the time restored to; slots, schedules that are behind, and
+--   actions, running changes of many jobs; neither is changed here.
 -- Locks: as reclaim; waiting jobs in id order and the row of token_clock, skipping locked ones.
 -- Wakes: sleepers, through settle.
 create or replace function after_restore(p_plan boolean default false, p_id uuid default null, p_by text default null,
@@ -20,7 +21,7 @@ declare
 begin
     before := coalesce(p_before, pg_postmaster_start_time());
     if before > clock() then
-        raise exception 'before is a moment in the past, got %', before
+        raise exception 'before must be a time in the past, got %', before
             using errcode = 'invalid_parameter_value', constraint = 'action';
     end if;
     newest := greatest((select max(w.heartbeat_at) from workers w), (select max(c.heartbeat_at) from claims c),

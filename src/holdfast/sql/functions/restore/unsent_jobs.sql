@@ -1,4 +1,4 @@
--- Returns messages of the outbox and deliveries of webhooks from before a restore that wait for their first attempt and
+-- Return messages of the outbox and deliveries of webhooks from before a restore that wait for their first attempt and
 -- are not marked as perhaps sent.
 -- Locks: the jobs' rows in id order, skipping locked ones.
 create or replace function unsent_jobs(p_before timestamptz, p_most integer)

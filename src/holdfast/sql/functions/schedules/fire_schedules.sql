@@ -1,6 +1,6 @@
--- Fires schedules: enqueues the job of each for the given slots, with the slot as run_at, and sets its next_at to
+-- Fire schedules: enqueue the job of each for the given slots, with the slot as run_at, and set its next_at to
 -- "then". p_fires is a JSON array of {name, cron, zone, next_at, slots, then}; cron, zone and next_at are what the
--- slots were computed from. Returns for each its jobs' ids, null if the row has changed or there is nothing to fire, or
+-- slots were computed from. Return for each its jobs' ids, null if the row has changed or there is nothing to fire, or
 -- the problem, which it records for operators until the schedule fires or is registered again. {name, problem} only
 -- records a problem.
 -- Locks: the schedule's row, giving up if it is locked; then as enqueue_many, after 100 ms. Wakes: through enqueue.

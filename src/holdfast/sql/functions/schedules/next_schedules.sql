@@ -1,4 +1,4 @@
--- Returns the schedules that are due next, earliest first, without paused ones and those in p_except. A schedule is due
+-- Return the schedules that are due next, earliest first, without paused ones and those in p_except. A schedule is due
 -- when next_at <= now; now is the database's clock.
 create or replace function next_schedules(p_limit integer default 100, p_except text[] default '{}')
     returns table (name text, cron text, zone text, missed missed_policy, next_at timestamptz, now timestamptz)

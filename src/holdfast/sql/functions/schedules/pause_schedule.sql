@@ -1,5 +1,5 @@
--- Pauses a schedule, or resumes it if p_paused is false. Slots missed while it is paused are skipped: it counts slots
--- from the moment it is resumed. Returns whether the schedule exists; a repeated call changes nothing. The upkeep
+-- Pause a schedule, or resume it if p_paused is false. Slots missed while it is paused are skipped: it counts slots
+-- from the moment it is resumed. Return whether the schedule exists; a repeated call changes nothing. The upkeep
 -- leader reads the change in its next round.
 -- Locks: the schedule's row.
 create or replace function pause_schedule(p_name text, p_paused boolean default true,

@@ -1,8 +1,8 @@
--- Registers an application's schedules when a worker starts, given as a JSON array of objects (name, task, cron, zone,
--- missed, payload, and options: other parameters of enqueue_many). A schedule that is new, or has another cron text or
--- zone, counts slots from now on; any other keeps next_at, so that a restart loses no slot. A pause stays. The upkeep
--- leader reads the changes in its next round. Returns the changed schedules that another transaction holds (an open
--- pause_schedule()): a worker starts without them and calls again.
+-- Register an application's schedules when a worker starts, given as a JSON array of objects (name, task, cron, zone,
+-- missed, payload, and options: other parameters of enqueue_many). A schedule that is new, or has another cron
+-- expression or zone, counts slots from now on; any other keeps next_at, so that a restart loses no slot. A pause
+-- stays. The upkeep leader reads the changes in its next round. Return the changed schedules that another transaction
+-- holds (an open pause_schedule()): a worker starts without them and calls again.
 -- Locks: schedules in name order, skipping locked ones.
 create or replace function register_schedules(p_schedules jsonb) returns text[]
 language plpgsql security definer set search_path from current set lock_timeout = '100ms' as $$

@@ -1,5 +1,5 @@
--- Removes a schedule; its jobs stay. A worker whose code still has the schedule registers it again when it starts.
--- Returns whether the schedule existed.
+-- Remove a schedule; its jobs stay. A worker whose code still has the schedule registers it again when it starts.
+-- Return whether the schedule existed.
 -- Locks: the schedule's row.
 create or replace function remove_schedule(p_name text, p_by text default null, p_reason text default null) returns boolean
 language plpgsql security definer set search_path from current as $$

@@ -1,4 +1,4 @@
--- Enqueues a schedule's job once, now, in addition to its slots and even while it is paused. Returns the job's id, or
+-- Enqueue a schedule's job once, now, in addition to its slots and even while it is paused. Return the job's id, or
 -- null if the schedule does not exist. A client that lost the connection repeats the call with the same p_id.
 -- Locks: the schedule's row, then as enqueue_many.
 -- Wakes: sleepers, through enqueue.

@@ -1,4 +1,4 @@
--- Returns the counts of a batch that has ended, or of one that retention has removed; null while it has not ended.
+-- Return the counts of a batch that has ended, or of one that retention has removed; null while it has not ended.
 create or replace function batch_result(p_batch uuid) returns json
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare

@@ -1,4 +1,4 @@
--- Stores the begin of a step that waits for a child or a batch. Returns started, existing (the job has a step of that
+-- Store the start of a step that waits for a child or a batch. Return started, existing (the job has a step of that
 -- name) or lost (the token is no longer the job's).
 -- Locks: the job's live row, so that it is not reclaimed before its children are there; the row of steps.
 create or replace function begin_step(p_id uuid, p_token bigint, p_name text, p_kind text, p_ref uuid, p_detail jsonb) returns text

@@ -1,4 +1,4 @@
--- Returns how a child ended, as {"status", "result", "error"}; null while it has not ended. A child that retention has
+-- Return how a child ended, as {"status", "result", "error"}; null while it has not ended. A child that retention has
 -- removed ended as unknown.
 create or replace function child_result(p_job uuid) returns json
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

@@ -1,4 +1,4 @@
--- Resumes the parents that called a job, and starts or cancels jobs that follow it: at most p_limit of them. Returns
+-- Resume the parents that called a job, and start or cancel jobs that follow it: at most p_limit of them. Return
 -- whether there are more. p_status: succeeded, skipped (as good as succeeded), failed, dead or canceled.
 -- Locks: later rows in id order, then rows of steps, and of follows.
 -- Wakes: sleepers of the queues of jobs that are started or resumed.

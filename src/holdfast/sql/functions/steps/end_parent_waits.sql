@@ -1,4 +1,4 @@
--- Ends the waits of jobs for a child or a batch, and resumes the jobs.
+-- End the waits of jobs for a child or a batch, and resume the jobs.
 -- Locks: later rows in id order, then rows of steps.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function end_parent_waits(p_ref uuid, p_result json) returns void

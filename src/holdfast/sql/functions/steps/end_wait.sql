@@ -1,4 +1,4 @@
--- Ends a wait if what it waits for has happened, and returns whether it has: the signal is there, the batch or the child
+-- End a wait if what it waits for has happened, and return whether it has: the signal is there, the batch or the child
 -- has ended.
 -- Locks: none; the caller has locked the row of steps.
 create or replace function end_wait(p_step steps) returns boolean

@@ -1,4 +1,4 @@
--- Lets a new job, which is in later, wait for the end of others. If one has failed already, it is canceled now, and so are the jobs
+-- Let a new job, which is in later, wait for the end of others. If one has failed already, cancel it now, and the jobs
 -- that follow it. The caller has locked them (lock_predecessors).
 create or replace function follow(p_id uuid, p_pending uuid[], p_failed uuid[], p_on_failure text) returns void
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

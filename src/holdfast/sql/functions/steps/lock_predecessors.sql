@@ -1,5 +1,5 @@
--- Marks jobs that others are to follow, so that their end is noticed, and keeps them from ending before the caller's
--- transaction has. Returns those that have not ended, and those that have ended without success. Rejects an unknown job.
+-- Mark jobs that others are to follow, so that their end is noticed, and keep them from ending before the caller's
+-- transaction has. Return those that have not ended, and those that have ended without success. Reject an unknown job.
 -- Locks: later rows, then live rows, shared with other callers, each in id order.
 create or replace function lock_predecessors(p_ids uuid[], out pending uuid[], out failed uuid[])
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

@@ -1,6 +1,6 @@
--- Does what the end of jobs entails: it starts the undo of their steps, resumes the jobs that called them, and starts or
--- cancels the jobs that follow them. p_own: of the jobs that this transaction has ended; else of all, for the leader, who
--- finds those that were left because of a lock, or because they were too many for one call.
+-- Process ended jobs: start the undo of their steps, resume the jobs that called them, and start or cancel the jobs
+-- that follow them. With p_own, the jobs that this transaction has ended. Otherwise all, for the leader, which finds
+-- those that were left because of a lock, or because they were too many for one call.
 -- Locks: endings, skipping locked ones; then as undo_steps and end_job_waits, for 100 ms at most.
 -- Wakes: sleepers of the queues of jobs that are started or resumed.
 create or replace function process_endings(p_own boolean default true, p_limit integer default 1000) returns integer
@@ -33,7 +33,7 @@ begin
                 when lock_not_available then v_left := v_left || v_ending.job;
                 when others then
                     v_left := v_left || v_ending.job;
-                    raise warning 'the end of job % cannot be worked off: %', v_ending.job, sqlerrm;
+                    raise warning 'the end of job % cannot be processed: %', v_ending.job, sqlerrm;
             end;
         end loop;
         exit when v_done = v_before or v_done >= p_limit;  -- again: a job that was canceled here has followers, too

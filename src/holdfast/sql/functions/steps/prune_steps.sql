@@ -1,4 +1,4 @@
--- Removes the steps of jobs that no longer exist in any table; those of others are looked at again after a day. Returns
+-- Remove the steps of jobs that no longer exist in any table; those of others are looked at again after a day. Return
 -- the number of jobs it looked at.
 -- Locks: rows of steps, skipping locked ones.
 create or replace function prune_steps(p_limit integer) returns integer

@@ -1,4 +1,4 @@
--- Returns the steps of running jobs, each with the place of its job, and ends sleeps and waits whose time is over. A job
+-- Return the steps of running jobs, each with the place of its job, and end sleeps and waits whose time is over. A job
 -- whose token has changed gets none: what it stores next is refused.
 -- Locks: rows of steps that are due, skipping locked ones: they stay open for now.
 create or replace function read_steps(p_ids uuid[], p_tokens bigint[]) returns table (place integer, name text,

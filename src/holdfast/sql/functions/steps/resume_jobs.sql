@@ -1,4 +1,4 @@
--- Moves parked jobs whose wait has ended into live, due now; a job that waits for something else by now stays. Returns
+-- Move parked jobs whose wait has ended into live, due now; a job that waits for something else by now stays. Return
 -- their number. p_waits: for each job, what it waited for, as in later.waits_for.
 -- Locks: later rows in id order.
 -- Wakes: sleepers of the jobs' queues.

@@ -1,4 +1,4 @@
--- Gives a signal its value, and resumes the jobs that wait for it, of p_tenant or of none. Returns false if it has one
+-- Give a signal its value, and resume the jobs that wait for it, of p_tenant or of none. Return false if it has one
 -- already: the first value stays. A signal for which no job waits yet is kept for p_keep (the setting signals_days).
 -- In a caller's transaction it counts when that commits.
 -- Locks: the signal's advisory lock; later rows in id order; rows of steps.
@@ -12,10 +12,10 @@ declare
     v_keep interval := coalesce(p_keep, make_interval(days => (select s.value::integer from settings s where s.name = 'signals_days')));
 begin
     if (length(p_name) between 1 and 200) is not true then
-        raise exception 'a signal has a name of 1 to 200 characters, got %', coalesce(quote_literal(left(p_name, 60)), 'null')
+        raise exception 'the name of a signal must have 1 to 200 characters, got %', coalesce(quote_literal(left(p_name, 60)), 'null')
             using errcode = 'invalid_parameter_value';
     elsif v_keep <= interval '0' then
-        raise exception 'a signal is kept for a time above zero, got %', v_keep using errcode = 'invalid_parameter_value';
+        raise exception 'a signal must be kept for longer than 0, got %', v_keep using errcode = 'invalid_parameter_value';
     end if;
     perform pg_advisory_xact_lock(1215259733, signal_key(v_tenant, p_name));
     -- In a statement of its own: it sees each job that was parked before the lock was free.

@@ -1,4 +1,4 @@
--- Enqueues a child of a running job, once: p_job in the form of enqueue_many. Returns started, existing (the job has a
+-- Enqueue a child of a running job, once: p_job in the form of enqueue_many. Return started, existing (the job has a
 -- step of that name) or lost (the token is no longer the job's).
 -- Locks: the job's live row, the row of steps; then as enqueue and lock_predecessors.
 -- Wakes: sleepers of the child's queue.

@@ -1,4 +1,4 @@
--- Stores the result of a step that was stored in its function's own transaction, which ends before the function returns,
+-- Store the result of a step that was stored in its function's own transaction, which ends before the function returns,
 -- and the undo made from it. The first result stays.
 -- Locks: the row of steps.
 create or replace function store_step_result(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb default null) returns void

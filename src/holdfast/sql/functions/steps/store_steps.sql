@@ -1,9 +1,9 @@
--- Stores steps that have ended: an array of {"id", "token", "name", "result", "attempt", "seconds" (it took), "undo"}.
--- Returns for each, by its place from 1 on: stored; existing (the job has a step of that name: the first one stays); lost
--- (the token is no longer the job's); locked (another transaction holds the job's row: to be sent again).
--- p_hold: the job cannot be reclaimed before the caller's transaction has ended, whose other rows belong to the step.
--- Locks: live rows of jobs without steps so far, and with p_hold of all, skipping locked ones; rows of steps, which wait only for a stale worker's
---   open transaction: 100 ms at most, and then one by one.
+-- Store steps that have ended: an array of {"id", "token", "name", "result", "attempt", "seconds" (it took), "undo"}.
+-- Return for each, by its place from 1 on: stored; existing (the job has a step of that name: the first one stays);
+-- lost (the token is no longer the job's); locked (another transaction holds the job's row: to be sent again). p_hold:
+-- the job cannot be reclaimed before the caller's transaction has ended, whose other rows belong to the step.
+-- Locks: live rows of jobs without steps so far, and with p_hold of all, skipping locked ones; rows of steps, which
+--   wait only for a stale worker's open transaction: 100 ms at most, and then one by one.
 create or replace function store_steps(p_steps jsonb, p_hold boolean default false) returns table (place integer, outcome text)
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off set lock_timeout = '100ms' set plan_cache_mode = force_generic_plan as $$

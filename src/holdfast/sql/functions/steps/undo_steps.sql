@@ -1,5 +1,5 @@
--- Enqueues the undo of a job's finished steps, the last step's first: each is a job that starts after the one before
--- has succeeded, or was discarded. Steps whose undo was enqueued earlier are left out. Returns the number of undo jobs.
+-- Enqueue the undo of a job's finished steps, the last step's first: each is a job that starts after the one before
+-- has succeeded, or was discarded. Steps whose undo was enqueued earlier are left out. Return the number of undo jobs.
 -- Locks: the job's rows of steps, then as enqueue.
 -- Wakes: sleepers of the queue of the first undo.
 create or replace function undo_steps(p_job uuid) returns integer

@@ -1,4 +1,4 @@
--- Takes an Idempotency-Key for a request, as the first call of a transaction. outcome is new (execute the request in
+-- Take an Idempotency-Key for a request, as the first call of a transaction. outcome is new (execute the request in
 -- this transaction and end with store_response), same (this request has a stored response: status and body) or other
 -- (the key was used for a different request). A rollback releases the key.
 -- Locks: the key; requests with the same key wait until this transaction has ended.

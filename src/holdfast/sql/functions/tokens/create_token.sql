@@ -1,6 +1,6 @@
--- Stores the digest of a new token; the client has generated the token and shows it once. Without a tenant it is valid
+-- Store the digest of a new token; the client has generated the token and shows it once. Without a tenant it is valid
 -- for all tenants; without p_lifetime it does not expire. p_priority is the highest priority its jobs may have, p_rate
--- the number of requests per second that each service process accepts. Returns whether it was created: a repeated call
+-- the number of requests per second that each service process accepts. Return whether it was created: a repeated call
 -- with the same id changes nothing.
 -- Locks: the token's row.
 create or replace function create_token(p_id uuid, p_name text, p_digest bytea, p_shown text, p_tenant text,
@@ -14,7 +14,7 @@ begin
         raise exception 'the lifetime of a token must be longer than 0, got %', p_lifetime
             using errcode = 'invalid_parameter_value', constraint = 'token';
     elsif (p_priority between 0 and 3) is not true then
-        raise exception 'priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got %', coalesce(p_priority::text, 'null')
+        raise exception 'priority must be 0 (critical), 1 (high), 2 (normal) or 3 (low), got %', coalesce(p_priority::text, 'null')
             using errcode = 'invalid_parameter_value', constraint = 'token';
     elsif (p_rate > 0 and p_rate < 'infinity') is false then
         raise exception 'rate is in requests per second and must be above 0, got %', p_rate
@@ -24,7 +24,7 @@ begin
     end if;
     foreach v_scope in array p_scopes loop
         if (v_scope = any (array['jobs:read', 'jobs:write', 'webhooks:read', 'webhooks:write', 'metrics', 'operate', 'admin'])) is not true then
-            raise exception 'a scope is jobs:read, jobs:write, webhooks:read, webhooks:write, metrics, operate or admin; got %',
+            raise exception 'a scope must be jobs:read, jobs:write, webhooks:read, webhooks:write, metrics, operate or admin; got %',
                 coalesce(quote_literal(left(v_scope, 60)), 'null')
                 using errcode = 'invalid_parameter_value', constraint = 'token';
         elsif p_tenant is not null and v_scope in ('metrics', 'operate', 'admin') then

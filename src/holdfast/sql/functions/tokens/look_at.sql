@@ -1,5 +1,5 @@
--- Returns the requested jobs, in whichever table they are, each with its position in the lists. Omits jobs that the
--- caller may not see: another tenant's, and webhook deliveries where p_deliveries is not true. Shows what a tenant may
+-- Return the requested jobs, in whichever table they are, each with its position in the lists. Omit jobs that the
+-- caller may not see: another tenant's, and webhook deliveries where p_deliveries is not true. Show what a tenant may
 -- know: no keys, no leases, and errors without traceback and output. One call serves many requests. It is a function so
 -- that its plan does not depend on how full the tables were.
 create or replace function look_at(p_ids uuid[], p_everyone boolean[], p_who text[], p_deliveries boolean[],

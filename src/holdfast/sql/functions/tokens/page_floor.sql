@@ -1,4 +1,4 @@
--- Returns the id of the last of the p_jobs newest jobs before an id, or null if there are fewer: in all tables, or in
+-- Return the id of the last of the p_jobs newest jobs before an id, or null if there are fewer: in all tables, or in
 -- those of p_places; with p_messages, of messages of the outbox. The service reads lists down to this id, so a page
 -- costs the same for each tenant, even one with ten jobs among millions. Ids grow with time.
 create or replace function page_floor(p_before uuid, p_jobs integer, p_places text[] default null, p_messages boolean default false)

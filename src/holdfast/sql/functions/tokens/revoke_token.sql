@@ -1,4 +1,4 @@
--- Revokes a token. Returns whether it was valid until now. Services that have cached the token drop it within
+-- Revoke a token. Return whether it was valid until now. Services that have cached the token drop it within
 -- `token_cache` seconds.
 -- Locks: the token's row.
 create or replace function revoke_token(p_id uuid, p_by text default null, p_reason text default null) returns boolean

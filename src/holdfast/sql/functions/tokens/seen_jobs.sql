@@ -1,4 +1,4 @@
--- Returns those of the given jobs that a caller may see, in all tables; without p_deliveries, no webhook deliveries.
+-- Return those of the given jobs that a caller may see, in all tables; without p_deliveries, no webhook deliveries.
 -- The service applies it before it changes jobs: cancel(seen_jobs(...)). Messages and deliveries are jobs too.
 create or replace function seen_jobs(p_everyone boolean, p_who text, p_deliveries boolean, p_ids uuid[]) returns uuid[]
 language plpgsql stable security definer set search_path from current set jit = off set enable_seqscan = off

@@ -1,4 +1,4 @@
--- Stores the response to a request with an Idempotency-Key, for repeated requests. It is the last call of the
+-- Store the response to a request with an Idempotency-Key, for repeated requests. It is the last call of the
 -- transaction that began with begin_response.
 -- Locks: the key, held since begin_response.
 create or replace function store_response(p_owner text, p_key text, p_status smallint, p_body text) returns void

@@ -1,5 +1,5 @@
--- Creates one delivery of an event per endpoint: a job under the limits of its endpoint and host. The body is stored
--- once for all of them. Returns the deliveries' ids. p_known: the event may have been published before; deliveries that
+-- Create one delivery of an event per endpoint: a job under the limits of its endpoint and host. The body is stored
+-- once for all of them. Return the deliveries' ids. p_known: the event may have been published before; deliveries that
 -- already exist are not created again.
 -- Locks: the jobs' own rows, in id order; the body's. Wakes: sleepers of the queue.
 create or replace function add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[],
@@ -13,7 +13,7 @@ begin
     end if;
     perform check_job('holdfast.webhook', 'webhooks', p_tenant, p_priority, v_max, '{}', clock());
     if (p_type ~ '^[!-~]{1,200}$') is not true then
-        raise exception 'an event''s type has 1 to 200 ASCII characters and no spaces, as it is sent in a header; got %',
+        raise exception 'an event''s type must have 1 to 200 ASCII characters and no spaces, as it is sent in a header; got %',
             coalesce(quote_literal(left(p_type, 60)), 'null')
             using errcode = 'invalid_parameter_value', constraint = 'event';
     elsif p_body is null then

@@ -1,5 +1,5 @@
--- Creates an endpoint. It receives the events of its tenant from now on; without a tenant, events that have none.
--- Returns whether it was created: a repeated call with the same id changes nothing. A tenant has at most
+-- Create an endpoint. It receives the events of its tenant from now on; without a tenant, events that have none.
+-- Return whether it was created: a repeated call with the same id changes nothing. A tenant has at most
 -- webhook_endpoints_per_tenant endpoints (table settings), because each event is sent to all of them. p_secret is
 -- stored unchanged: the client seals it if it has a key. Recorded in actions, as every change of an endpoint is.
 -- Locks: other calls for the same tenant wait until the transaction ends; the endpoint's row.

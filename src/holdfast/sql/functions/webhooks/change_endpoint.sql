@@ -1,6 +1,6 @@
--- Changes an endpoint: {"url": ..., "events": [...], "prefix": ..., "timeout": ..., "dev": ..., "description": ...,
+-- Change an endpoint: {"url": ..., "events": [...], "prefix": ..., "timeout": ..., "dev": ..., "description": ...,
 -- "enabled": true}. Fields that are not given stay, and null for events means all. Waiting deliveries use the values in
--- force when they are sent. Enabling also resets the breaker. Returns whether the endpoint exists.
+-- force when they are sent. Enabling also resets the breaker. Return whether the endpoint exists.
 -- Locks: the endpoint's row, then its limit. Wakes: all workers, if its breaker had to be closed.
 create or replace function change_endpoint(p_id uuid, p_change jsonb, p_by text default null,
     p_reason text default null) returns boolean

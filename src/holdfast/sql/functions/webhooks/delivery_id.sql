@@ -1,4 +1,4 @@
--- Returns the id of an event's delivery to an endpoint. It is always the same, so an event published again is not
+-- Return the id of an event's delivery to an endpoint. It is always the same, so an event published again is not
 -- delivered again. It begins with the event's timestamp.
 create or replace function delivery_id(p_event uuid, p_endpoint uuid) returns uuid
 language sql immutable parallel safe

@@ -1,4 +1,4 @@
--- Returns the limits of a delivery: its endpoint's, and the one shared by its tenant's endpoints at the same host. For
+-- Return the limits of a delivery: its endpoint's, and the one shared by its tenant's endpoints at the same host. For
 -- an endpoint that was removed, only the first.
 create or replace function delivery_keys(p_endpoint uuid) returns text[]
 language sql stable set search_path from current as $$

@@ -1,6 +1,6 @@
--- Stops deliveries to an endpoint until it is enabled; waiting deliveries fail when they are due. Workers call it when
+-- Stop deliveries to an endpoint until it is enabled; waiting deliveries fail when they are due. Workers call it when
 -- the endpoint responds with 410. With p_url it applies only if that is still the endpoint's URL: a 410 from an old
--- address must not disable the new one. Recorded in actions unless a worker calls it. Returns whether the endpoint was
+-- address must not disable the new one. Recorded in actions unless a worker calls it. Return whether the endpoint was
 -- enabled.
 -- Locks: the endpoint's row.
 create or replace function disable_endpoint(p_id uuid, p_reason text default null, p_url text default null,

@@ -1,5 +1,5 @@
--- Publishes an event: creates a delivery for each enabled endpoint of the tenant (without one: endpoints of no tenant)
--- that subscribes to this type. They are sent once this transaction has committed. Returns the ids of the event and the
+-- Publish an event: create a delivery for each enabled endpoint of the tenant (without one: endpoints of no tenant)
+-- that subscribes to this type. They are sent once this transaction has committed. Return the ids of the event and the
 -- deliveries, and the outcome: created, or existing (the event, or another with this key, was published before). p_body
 -- is sent and signed unchanged. p_key identifies what must not be published twice. p_fresh: p_event was never sent
 -- before, which saves the lookup of its deliveries.

@@ -1,4 +1,4 @@
--- Returns what a delivery needs from its endpoint: URL, timeout, and the currently valid secrets, newest first, as
+-- Return what a delivery needs from its endpoint: URL, timeout, and the currently valid secrets, newest first, as
 -- stored. No role can read secrets in another way.
 create or replace function read_endpoint(p_id uuid, out tenant text, out url text, out prefix text,
     out timeout double precision, out dev boolean, out enabled boolean, out disabled_reason text, out secrets text[])

@@ -1,4 +1,4 @@
--- Delivers again. Returns for each id: retried (it had failed and is queued with fresh attempts), copied (it had ended;
+-- Deliver again. Return for each id: retried (it had failed and is queued with fresh attempts), copied (it had ended;
 -- `delivery` is the id of a new delivery of the same event), due (it was waiting and is due now), running, disabled
 -- (its endpoint is disabled, and nothing was done) or unknown.
 -- Locks: as retry_dead; then later rows in id order; then the bodies of the copied deliveries.

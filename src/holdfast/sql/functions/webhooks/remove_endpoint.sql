@@ -1,5 +1,5 @@
--- Removes an endpoint with its secrets. Waiting deliveries fail when they are due; ended ones stay as long as history
--- does. Returns whether the endpoint existed.
+-- Remove an endpoint with its secrets. Waiting deliveries fail when they are due; ended ones stay as long as history
+-- does. Return whether the endpoint existed.
 -- Locks: the endpoint's row.
 create or replace function remove_endpoint(p_id uuid, p_by text default null, p_reason text default null)
     returns boolean

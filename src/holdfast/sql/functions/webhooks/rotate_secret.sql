@@ -1,5 +1,5 @@
--- Adds a new secret to an endpoint. Deliveries are signed with it and, for p_keep from now, with the previous ones too,
--- so that the receiver has time to switch. Returns whether the endpoint exists. p_secret is stored unchanged: the
+-- Add a new secret to an endpoint. Deliveries are signed with it and, for p_keep from now, with the previous ones too,
+-- so that the receiver has time to switch. Return whether the endpoint exists. p_secret is stored unchanged: the
 -- client seals it if it has a key. A repeated call with the same text changes nothing.
 -- Locks: the endpoint's row.
 create or replace function rotate_secret(p_id uuid, p_secret text, p_keep interval default '1 day',

@@ -1,4 +1,4 @@
--- Returns what the log of actions shows of an endpoint: all but its secrets, and its URL without the query, which may
+-- Return what the log of actions shows of an endpoint: all but its secrets, and its URL without the query, which may
 -- hold one.
 create or replace function shown_endpoint(p_endpoint webhook_endpoints) returns jsonb language sql immutable as $$
     select jsonb_build_object(

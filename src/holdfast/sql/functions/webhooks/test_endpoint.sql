@@ -1,4 +1,4 @@
--- Delivers an event of type holdfast.test to one endpoint, whatever its subscribed types. Returns the delivery's id, or
+-- Deliver an event of type holdfast.test to one endpoint, whatever its subscribed types. Return the delivery's id, or
 -- null if the endpoint does not exist.
 -- Locks: the delivery's own row. Wakes: sleepers of the queue.
 create or replace function test_endpoint(p_id uuid, p_body text, p_event uuid default null) returns uuid

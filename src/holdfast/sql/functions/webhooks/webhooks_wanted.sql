@@ -1,4 +1,4 @@
--- Returns whether there is an enabled endpoint or a waiting delivery. Workers that cannot deliver webhooks then log a
+-- Return whether there is an enabled endpoint or a waiting delivery. Workers that cannot deliver webhooks then log a
 -- warning when they start.
 create or replace function webhooks_wanted() returns boolean
 language plpgsql stable security definer set search_path from current set jit = off as $$

@@ -1,4 +1,4 @@
--- Adds the usage of ended attempts to the rows of this minute, in the transaction that ends the attempts: usage is
+-- Add the usage of ended attempts to the rows of this minute, in the transaction that ends the attempts: usage is
 -- counted if and only if they have ended.
 -- Locks: rows that only this connection writes, so there is no contention.
 create or replace function count_usage(p_used used[]) returns void

@@ -1,6 +1,6 @@
--- Sums earlier usage, so that a page which sums days reads few rows: those of minutes and connections become one of ten
--- minutes for each tenant and task (backend 0) after ten minutes, and one of an hour after two hours. Looks six hours
--- back; what a long outage of upkeep has left stays as it is. Returns how many rows it replaced.
+-- Sum earlier usage, so that a page which sums days reads few rows: those of minutes and connections become one of ten
+-- minutes for each tenant and task (backend 0) after ten minutes, and one of an hour after two hours. Look six hours
+-- back; what a long outage of upkeep has left stays as it is. Return how many rows it replaced.
 -- Locks: rows of earlier minutes, which nothing else writes, skipping locked ones; then the rows of their sums.
 create or replace function fold_usage(p_limit integer) returns integer
 language plpgsql set search_path from current set timezone = 'UTC' set jit = off set enable_seqscan = off as $$

@@ -1,4 +1,4 @@
--- Removes sleepers whose connection is gone: notifications to them are lost, and a job would wait for the next poll.
+-- Remove sleepers whose connection is gone: notifications to them are lost, and a job would wait for the next poll.
 -- Enqueue never checks; upkeep calls this every few seconds. A connection is identified by the backend's process id,
 -- its start time and the application name. The start time is null if the schema's owner may not see it. The name shows
 -- whether a pooler (PgBouncer in session mode) has given the connection to another client.

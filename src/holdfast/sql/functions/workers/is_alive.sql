@@ -1,4 +1,4 @@
--- Returns whether a worker counts as alive: its last heartbeat is at most 90 seconds old (the default interval,
+-- Return whether a worker counts as alive: its last heartbeat is at most 90 seconds old (the default interval,
 -- `renew`, is 20), or one of its leases is still valid. Every status display uses this function, so that they agree.
 create or replace function is_alive(p_worker text, p_heartbeat_at timestamptz) returns boolean
 language sql stable set search_path from current as $$

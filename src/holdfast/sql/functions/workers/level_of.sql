@@ -1,4 +1,4 @@
--- Returns the level of a metric's value, good, warning or critical, by the thresholds in settings; null without a value
+-- Return the level of a metric's value, good, warning or critical, by the thresholds in settings; null without a value
 -- or a threshold.
 create or replace function level_of(p_metric text, p_value double precision) returns text
 language plpgsql stable security definer set search_path from current as $$

@@ -1,4 +1,4 @@
--- Creates history's partitions for today and the days ahead. Returns how many it created.
+-- Create history's partitions for today and the days ahead. Return how many it created.
 -- Locks: history, while it attaches a partition; gives up after 100 ms so that workers do not queue up behind it.
 create or replace function make_partitions() returns integer
 language plpgsql security definer set search_path from current set lock_timeout = '100ms' set timezone = 'UTC' as $$

@@ -1,11 +1,12 @@
--- Removes, each after its retention period (decision 029 lists every table): history partitions (dropped, not deleted
+-- Remove, each after its retention period (decision 029 lists every table): history partitions (dropped, not deleted
 -- from), expired dedupe keys (a message's once the message is gone too), webhook bodies without deliveries, workers
--- without a heartbeat for an hour, requests to stop such workers, progress, job logs, error groups (prune_errors), ticks,
--- usage, snapshots and their minutes, ended batches, steps of jobs that are gone (prune_steps), signals, what breakers did 30 days ago, the service's stored responses (setting
--- responses_hours), ended actions (actions_retention_days), unused limits (prune_limits), tokens invalid for 90 days.
--- Cancels abandoned batches, sums earlier usage (fold_usage). Never touches live, later or dead. Returns how much it
--- removed, at most p_limit of each kind. Call it again, in a new transaction,
--- while rows_removed is p_limit or more.
+-- without a heartbeat for an hour, requests to stop such workers, progress, job logs, error groups (prune_errors),
+-- ticks, usage, snapshots and their minutes, ended batches, steps of jobs that are gone (prune_steps), signals, breaker
+-- events after 30 days, the service's stored responses (responses_hours), ended actions (actions_retention_days),
+-- unused limits (prune_limits), tokens invalid for 90 days. Cancel abandoned batches and sum earlier usage
+-- (fold_usage). Never touch live, later or dead.
+-- Returns: how much it removed, at most p_limit of each kind. Call it again, in a new transaction, while rows_removed
+--   is p_limit or more.
 -- Locks: history while it drops a partition; gives up after 50 ms so that workers do not queue up behind it.
 --   Other rows: skipping locked ones; batches as cancel_batch.
 -- Wakes: the queues of callbacks of abandoned batches.

@@ -1,5 +1,5 @@
--- Takes back at once all jobs of a worker whose process has ended, as reclaim does for expired claims, and removes the
--- worker. Returns the number of jobs taken back. Supervisors call it. If the process still runs, its tokens are stale
+-- Reclaim at once all jobs of a worker whose process has ended, as reclaim does for expired claims, and remove the
+-- worker. Return the number of jobs reclaimed. Supervisors call it. If the process still runs, its tokens are stale
 -- from then on and its writes are rejected.
 -- Locks: the worker's rows; its claims in token order, skipping locked ones; then as reclaim.
 -- Wakes: sleepers, through settle.

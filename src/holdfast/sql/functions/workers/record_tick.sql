@@ -1,4 +1,4 @@
--- Stores what a bounded pass (hf.tick) did, or a worker in one window. Returns how many jobs wait in its queues now.
+-- Store what a bounded pass (hf.tick) did, or a worker in one window. Return how many jobs wait in its queues now.
 create or replace function record_tick(p_worker text, p_queues text[], p_seconds double precision, p_claimed integer,
     p_processed integer, p_succeeded integer, p_failed integer, p_throttled integer, p_contention integer,
     p_tenants jsonb, p_kind text default 'tick', p_depth_at_start bigint default null, out id uuid, out depth bigint)

@@ -1,5 +1,5 @@
--- Registers a worker with the tasks it can run and their retry policies, at its start and when upkeep() reports that it
--- is not known. Returns the changed tasks that another transaction holds: a worker starts without them and calls again.
+-- Register a worker with the tasks it can run and their retry policies, at its start and when upkeep() reports that it
+-- is not known. Return the changed tasks that another transaction holds: a worker starts without them and calls again.
 -- Locks: the worker's row; tasks that have changed, in name order, skipping locked ones.
 create or replace function register_worker(p_worker text, p_host text, p_pid integer, p_version text, p_queues text[],
     p_concurrency integer, p_tasks jsonb) returns text[]

@@ -1,4 +1,4 @@
--- Records that a worker waits for work on these queues, if it listens. Returns the number of seconds until the next
+-- Record that a worker waits for work on these queues, if it listens. Return the number of seconds until the next
 -- delayed job is due, or until a limit opens by itself for which lanes of these queues wait. Workers call it after an
 -- empty claim, and claim once more before they wait: a job committed between the two is then not left for the next
 -- poll.

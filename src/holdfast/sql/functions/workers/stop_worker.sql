@@ -1,6 +1,6 @@
--- Asks a worker to stop: to claim nothing more, finish what runs and end, or with p_now to give its jobs back at once. It
+-- Ask a worker to stop: to claim nothing more, finish what runs and end, or with p_now to release its jobs at once. It
 -- reads the request in its next round of upkeep. p_worker: its id, or the beginning of the id of one worker alone.
--- Returns the id, or null if there is no such worker. A request to drain does not replace one to stop now. A worker that
+-- Return the id, or null if there is no such worker. A request to drain does not replace one to stop now. A worker that
 -- is started later has another id.
 -- Locks: the worker's worker_stops row.
 create or replace function stop_worker(p_worker text, p_now boolean default false, p_by text default null,

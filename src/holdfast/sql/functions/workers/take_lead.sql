@@ -1,4 +1,4 @@
--- Takes or keeps the lead of a chore. Returns the term, a number that grows each time the leader changes, or null if
+-- Take or keep the lead of a chore. Return the term, a number that grows each time the leader changes, or null if
 -- another worker leads. Chores are safe when two leaders overlap; the term shows the older one that it no longer leads.
 -- Locks: the chore's leader row, without waiting for it. If another transaction holds it for longer than a lead lasts,
 --   the caller leads without it: a transaction that was left open must not stop upkeep.

@@ -1,6 +1,7 @@
--- Removes a worker that stopped; jobs it still holds are taken back when its leases expire. With p_gone false it is
+-- Remove a worker that stopped; jobs it still holds are reclaimed when its leases expire. With p_gone false it is
 -- only marked as stopping and no longer woken.
--- Locks: the worker's rows; its request to stop, unless that is locked (prune removes it later). The leader row is not waited for: a lead that is not released expires.
+-- Locks: the worker's rows; its request to stop, unless that is locked (prune removes it later). It does not
+--   wait for the leader row: a lead that is not released expires.
 create or replace function unregister_worker(p_worker text, p_gone boolean default true) returns void
 language plpgsql security definer set search_path from current as $$
 begin

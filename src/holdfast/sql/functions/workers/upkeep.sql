@@ -1,9 +1,10 @@
--- Runs one round of upkeep; each worker calls it every few seconds. It takes or keeps the lead. The leader promotes due
+-- Run one round of upkeep; each worker calls it every few seconds. It takes or keeps the lead. The leader promotes due
 -- jobs, reclaims expired leases and jobs without one, cancels jobs past their deadline, ends batches that are complete,
--- does what the end of jobs entails for others (process_endings) and removes sleepers that are gone. next_slot: seconds until the next slot of a schedule is due, or null. acting: there
--- are actions to work on (work_actions). known: the caller is in workers. asleep: it is in sleepers. stop: "drain" or
--- "now" if an operator has asked the caller to stop (stop_worker). After a long outage prune() may remove a worker before
--- it can renew.
+-- processes ended jobs (process_endings) and removes sleepers that are gone. After a long outage prune() may remove a
+-- worker before it can renew.
+-- Returns: next_slot: seconds until the next slot of a schedule is due, or null. acting: there are actions to process
+--   (work_actions). known: the caller is in workers. asleep: it is in sleepers. stop: "drain" or "now" if an operator
+--   has asked the caller to stop (stop_worker).
 -- Locks: the leader row, without waiting for it (take_lead may lead without it); then as promote and reclaim, which
 --   skip locked rows.
 -- Wakes: sleepers of queues that got due jobs.

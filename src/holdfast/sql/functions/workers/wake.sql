@@ -1,4 +1,4 @@
--- Notifies workers that sleep on p_queue, a few more than p_jobs needs in case one of them is gone. The notification is
+-- Notify workers that sleep on p_queue, a few more than p_jobs needs in case one of them is gone. The notification is
 -- sent when the caller's transaction commits.
 -- Wakes: up to nine sleepers, chosen at random; a lost wake-up costs one poll interval.
 create or replace function wake(p_queue text, p_jobs bigint default 1) returns void
