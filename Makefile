@@ -57,7 +57,7 @@ docs: $(INSTALLED) ## Build docs/ into a site, build/docs, strictly: a broken li
 	@echo "build/docs/index.html"
 
 .PHONY: docs-serve
-docs-serve: $(INSTALLED) ## Show the site on http://127.0.0.1:8100/, built anew when a page changes
+docs-serve: $(INSTALLED) ## Show the site on http://127.0.0.1:8100/, rebuilt when a page changes
 	@$(MKDOCS) serve --dev-addr 127.0.0.1:8100
 
 .PHONY: format
@@ -74,16 +74,16 @@ sync: $(INSTALLED) ## Generate the modules *_sync.py from *_async.py
 	$(BIN)/python tools/async_to_sync.py
 
 .PHONY: diagrams
-diagrams: $(INSTALLED) ## Draw the diagrams of docs/pictures anew
+diagrams: $(INSTALLED) ## Redraw the diagrams of docs/pictures
 	$(BIN)/python tools/diagrams.py
 
 .PHONY: screenshots
-screenshots: $(INSTALLED) ## Take the pictures of docs/pictures anew; needs chromium
+screenshots: $(INSTALLED) ## Retake the screenshots of docs/pictures; needs chromium
 	$(BIN)/python tools/screenshots.py
 	$(BIN)/python tools/terminal.py
 
 .PHONY: schema
-schema: $(INSTALLED) ## Write the schema file anew from the migrations
+schema: $(INSTALLED) ## Rewrite the schema file from the migrations
 	$(BIN)/python tools/dump_schema.py
 
 .PHONY: bench
@@ -117,7 +117,7 @@ clean: ## Remove .venv, caches and build output; .holdfast, with its data, stays
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist bench/out
 	find . \( -name .git -o -name .holdfast \) -prune -o -name __pycache__ -prune -exec rm -rf {} +
 
-# An environment that still runs is brought up to date; one that does not is made anew.
+# An environment that still runs is brought up to date; one that does not is recreated.
 $(INSTALLED): requirements/dev.txt pyproject.toml
 	@$(MAKE) --no-print-directory python PYTHON="$(PYTHON)"
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -125,7 +125,7 @@ $(INSTALLED): requirements/dev.txt pyproject.toml
 	@echo "Installing into .venv: one to five minutes, once (details in .venv/install.log) ..."
 	@{ $(BIN)/python -m pip install -q --require-hashes -r requirements/dev.txt && \
 	   $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .; } >.venv/install.log 2>&1 || \
-		{ cat .venv/install.log >&2; echo "error: .venv is incomplete; run make again once this is mended" >&2; exit 1; }
+		{ cat .venv/install.log >&2; echo "error: .venv is incomplete; run make again once this is fixed" >&2; exit 1; }
 	@touch $@
 	@echo "Ready: .venv has $$($(BIN)/python --version)"
 

@@ -60,7 +60,7 @@ def beside(dsn: str) -> Iterator[Beside]:
 
 
 def join_until(dsn: str, action: str, conn: psycopg.Connection[Any], changed: int) -> None:
-    """Work on the action in another process until so many jobs are changed, and kill it; or until the end."""
+    """Work on the action in another process until `changed` jobs are changed, and kill it; or until the end."""
     process = subprocess.Popen([sys.executable, "-c", JOIN, dsn, action])
     while process.poll() is None:
         if conn.execute("select 1 from actions where id = %s and changed >= %s", [action, changed]).fetchone():

@@ -46,7 +46,7 @@ def gaps(intervals: Iterable[Interval], room: int) -> list[float]:
 
 
 def most_in_window(starts: Iterable[float], seconds: float) -> int:
-    """Return the maximum number of starts in any window of so many seconds."""
+    """Return the maximum number of starts in any window of `seconds` seconds."""
     times = sorted(starts)
     most = first = 0
     for last, time in enumerate(times):

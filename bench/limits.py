@@ -38,7 +38,7 @@ def allow(bench: Bench, pattern: str, **rule: float) -> None:
 
 
 def rate_of(bench: Bench, jobs: int, processes: int = 1, record: Path | None = None) -> float:
-    """Drain jobs that are there. Return jobs a second from the first start of the last worker, so that the start-up of
+    """Drain jobs that are there. Return jobs a second from the first start of the last worker, so that the startup of
     processes does not count."""
     bench.settle()
     bench.drain(jobs, processes, 1, *([record] if record else []), module=WORKER)

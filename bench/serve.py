@@ -44,7 +44,7 @@ def creates(bench: Bench) -> Result:
 def measured(
     bench: Bench, name: str, number: int, target: float, request: Callable[[], tuple[str, bytes]], status: bytes
 ) -> Result:
-    """Send so many requests after a warm-up: first as fast as possible, then at the target rate, where each is sent
+    """Send `number` requests after a warm-up: first as fast as possible, then at the target rate, where each is sent
     when it is due, whether or not earlier ones have ended."""
     number = bench.size(number)
     token, _ = bench.hf.tokens.create("bench", tenant=None, scopes=["jobs:read", "jobs:write"])
@@ -95,7 +95,7 @@ class Load:
         self.wrong = 0
 
     def run(self, number: int, rate: float | None = None) -> tuple[float, list[float]]:
-        """Return the total seconds of so many requests, and each one's, sorted. With a rate, a request's time counts
+        """Return the total seconds of `number` requests, and each one's, sorted. With a rate, a request's time counts
         from when it was due, even if no caller was free to send it."""
         took: list[float] = []
 

@@ -87,7 +87,7 @@ async def working(hf: Holdfast, **settings: Any) -> AsyncIterator[Worker]:
 
 
 async def drained(conn: psycopg.AsyncConnection[Any], task: str, number: int) -> None:
-    """Return when so many jobs of a task have succeeded."""
+    """Return when `number` jobs of a task have succeeded."""
     query = "select count(*) from history where task = %s and status = 'succeeded'"
     while (await (await conn.execute(query, [task])).fetchall())[0][0] < number:  # noqa: ASYNC110 - the database cannot set an Event
         await asyncio.sleep(0.02)
@@ -191,7 +191,7 @@ class Measured:
         say("plain_drain", parked=2 * self.given.parked, ratio=beside / before, **runs)
 
     async def park(self, conn: psycopg.AsyncConnection[Any], number: int) -> None:
-        """Park so many jobs that sleep, and as many that wait for signals."""
+        """Park `number` jobs that sleep, and as many that wait for signals."""
         for kind, until in (("sleep", "1 day"), ("signal", "10 years")):
             await conn.execute(PARK, {"number": number, "kind": kind, "until": until})
         await conn.execute("vacuum analyze later")

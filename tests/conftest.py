@@ -143,7 +143,7 @@ END $$
 """
 
 
-# Connecting, and compiling functions anew on each connection, would take a third of a short test.
+# Connecting, and compiling functions on each new connection, would take a third of a short test.
 _kept: dict[tuple[str, str], psycopg.Connection] = {}
 
 
@@ -170,7 +170,7 @@ def _close_kept(dsn: str) -> None:
 
 
 def _emptied(dsn: str) -> str:
-    # A test that left a transaction open would keep the next one waiting for ever. A statement of a process that was
+    # A test that left a transaction open would keep the next one waiting forever. A statement of a process that was
     # killed runs to its end, and takes its locks in another order.
     for left in reversed(range(5)):
         try:

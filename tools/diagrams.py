@@ -26,7 +26,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Box:
-    """A box around its centre; the first line of the text is its title."""
+    """A box around its center; the first line of the text is its title."""
 
     x: int
     y: int
@@ -39,7 +39,7 @@ class Box:
         return LINE * len(self.text.splitlines()) + 16
 
     def edge(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a line from the centre to a point leaves the box."""
+        """Return where a line from the center to a point leaves the box."""
         dx, dy = x - self.x, y - self.y
         share = min(self.width / 2 / abs(dx) if dx else 9e9, self.height / 2 / abs(dy) if dy else 9e9)
         return self.x + dx * share, self.y + dy * share

@@ -84,7 +84,7 @@ def pictures(browser: Any, shop: Storefront, base: str, names: list[str], talles
 
 
 def shot(page: Any, tallest: int) -> bytes:
-    """Return the picture of a page with few colours, cut off below."""
+    """Return the picture of a page with few colors, cut off below."""
     height = min(tallest, page.evaluate("document.documentElement.scrollHeight"))
     clip = {
         "x": 0,

@@ -27,7 +27,7 @@ def main() -> None:
         report.write(report.load())
         return
     peers = chosen(given.only)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; run it again to go on"))  # and end what was started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; run it again to continue"))  # and end what was started
     BUILD.mkdir(parents=True, exist_ok=True)
     if given.fresh:
         RUNS.unlink(missing_ok=True)
@@ -63,8 +63,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help=", ".join(WORKLOADS))
     parser.add_argument("--size", type=float, default=1.0, help="multiplies the number of jobs")
     parser.add_argument("--postgres", default="postgresql://postgres@127.0.0.1:5432", help="server, without a database")
-    parser.add_argument("--redis", help="server; default: one is started, with its file synchronised every second")
-    parser.add_argument("--fresh", action="store_true", help="measure anew what was measured before")
+    parser.add_argument("--redis", help="server; default: one is started, with its file synchronized every second")
+    parser.add_argument("--fresh", action="store_true", help="repeat measurements that exist")
     parser.add_argument("--write", action="store_true", help="write results.json, the chart and the table of the docs")
     parser.add_argument("--report", action="store_true", help="only make the chart and the table from results.json")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""Four marketplaces on loopback addresses, each with its own behaviour, that record every request and its time."""
+"""Four marketplaces on loopback addresses, each with its own behavior, that record every request and its time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Request:
 
 @dataclass
 class Market:
-    """One marketplace; a test may change its behaviour while it serves."""
+    """One marketplace; a test may change its behavior while it serves."""
 
     id: str
     name: str

@@ -53,7 +53,7 @@ def _cents(cents: int | None) -> int:
         raise _missing("cents")
     value: Any = cents  # not every caller has a type checker
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"cents is a whole number, got {value!r}; a float's last digit would change the key")
+        raise ValueError(f"cents must be a whole number, got {value!r}; a float's last digit would change the key")
     return value
 
 
@@ -63,7 +63,7 @@ def _day(day: date | str | None) -> str:
     try:
         parsed = date.fromisoformat(day) if isinstance(day, str) else day
     except ValueError:
-        raise ValueError(f"day is a date, or a text such as 2026-01-31, got {day!r:.40}") from None
+        raise ValueError(f"day must be a date, or a string such as 2026-01-31, got {day!r:.40}") from None
     return (parsed.date() if isinstance(parsed, datetime) else parsed).isoformat()
 
 

@@ -1,4 +1,4 @@
--- The application's own tables, and the names of the design for what Holdfast keeps. Made anew by each run.
+-- The application's own tables, and the names of the design for what Holdfast keeps. Each run recreates them.
 drop schema if exists coins cascade;
 create schema coins;
 set search_path to coins;

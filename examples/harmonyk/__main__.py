@@ -1,4 +1,4 @@
-"""Four organisations' background work, run by nothing but ticks: python -m harmonyk"""
+"""Four organizations' background work, run by nothing but ticks: python -m harmonyk"""
 
 from __future__ import annotations
 

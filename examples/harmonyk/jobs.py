@@ -108,7 +108,7 @@ class JobsRepository:
             raise NotClaimed(id_)
 
     async def insights(self) -> list[dict[str, Any]]:
-        """Return what background work cost, and how often it failed, by organisation and type."""
+        """Return what background work cost, and how often it failed, by organization and type."""
         async with self._conn.cursor(row_factory=dict_row) as cursor:
             return await (await cursor.execute("select * from harmonyk.insights")).fetchall()
 

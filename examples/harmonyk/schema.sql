@@ -22,7 +22,7 @@ select id,
        coalesce(finished_at, heartbeat_at, started_at, created_at) as updated_at
 from holdfast.jobs;
 
--- Insights: what background work costs each organisation, and how reliable it is. One usage event is counted for each run.
+-- Insights: what background work costs each organization, and how reliable it is. One usage event is counted for each run.
 create view harmonyk.insights as
 select nullif(tenant, '') as org_id, task as type, sum(runs)::int as runs, sum(failures)::int as failures,
        round(100 * (1 - sum(failures) / sum(runs)), 1)::float as reliability_percent,

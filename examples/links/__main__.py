@@ -103,7 +103,7 @@ def check_fetching(stage: Stage, outside: FakeWeb) -> None:
     most = max(outside.most[host] for host in SITES)
     stage.check(f"k = {K} at once of a domain, over both workers", most, most <= K)
     forbidden = sum(path.startswith("/private") for _, path in outside.requests)
-    stage.check("robots.txt is honoured", f"{forbidden} forbidden pages requested", forbidden == 0)
+    stage.check("robots.txt is honored", f"{forbidden} forbidden pages requested", forbidden == 0)
     stored = stage.rows("select 1 from canonical_links link where to_jsonb(link)::text ~ 'recipe'")
     stage.check("no full text is stored", f"{len(stored)} rows with text", not stored)
 

@@ -85,7 +85,7 @@ async def enrich(link: str, url: str, domain: str, *, ctx: Context = CONTEXT, we
 
 async def enrich_new(conn: Any, urls: list[str]) -> None:
     """Store the new canonical links, each with its enrichment job: one transaction, so a link has one job
-    for ever. They are in the order of the urls: two imports of the same links must not wait for each other."""
+    forever. They are in the order of the urls: two imports of the same links must not wait for each other."""
     cursor = await conn.execute(
         """insert into links.canonical_links (url, domain) select * from unnest(%s::text[], %s::text[])
            on conflict (url) do nothing returning id::text as link, url, domain""",

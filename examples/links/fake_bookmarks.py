@@ -26,7 +26,7 @@ KEPT = [
     ("127.0.0.17", "slow", 1),
     ("127.0.0.12", "untitled", 1),
 ]
-# the odd ones, so many in a thousand bookmarks
+# the odd ones, with their number in a thousand bookmarks
 ODD = [
     ("127.0.0.22", "flaky", 5),
     ("127.0.0.22", "broken", 2),

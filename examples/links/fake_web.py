@@ -142,7 +142,7 @@ class FakeWeb:
         return await self._page(request, kind, path)
 
     def _location(self, kind: str, host: str, path: str) -> str:
-        """Return the target of moved (another path here), away (another host) or circle (there and back for ever)."""
+        """Return the target of moved (another path here), away (another host) or circle (there and back forever)."""
         if kind == "moved":
             return path.replace("/moved/", "/page/here-")
         if kind == "circle":

@@ -60,7 +60,7 @@ class Web:
         await self._session.close()
 
     def _socket(self, info: Any) -> socket.socket:
-        """The user who imports a file chooses where we connect to. Each address is checked when it is dialled, whatever
+        """The user who imports a file chooses where we connect to. Each address is checked when it is dialed, whatever
         name or redirect led to it."""
         family, kind, protocol, _, peer = info
         if reason := refusal(ipaddress.ip_address(peer[0]), self._private):

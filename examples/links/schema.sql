@@ -1,5 +1,5 @@
--- The application's own tables, and Holdfast's jobs under the names of the design. Run after `holdfast migrate`; made anew at
--- each start of the example, so a second run begins with an empty shelf.
+-- The application's own tables, and Holdfast's jobs under the names of the design. Run after `holdfast migrate`. Each start of
+-- the example recreates them, so a second run begins with an empty shelf.
 drop schema if exists links cascade;
 create schema links;
 

@@ -168,7 +168,7 @@ def test_a_living_workers_job_cannot_be_unlocked(trials: Trials, kit: Kit) -> No
 
 
 def test_fair1_no_tenant_gets_more_than_25_of_a_tick(trials: Trials) -> None:
-    """Throttled jobs stay where they are: nothing is claimed and given back, so no attempt and no turn is lost."""
+    """Throttled jobs stay where they are: nothing is claimed and released, so no attempt and no turn is lost."""
     trials.fair1(tick, 2)
     assert trials.stage.broken == []
 

@@ -218,7 +218,7 @@ class Trials:
         self.stage.check("FAIR2: a tick takes at most 200", largest, largest == MAX_JOBS_PER_TICK)
 
     def tick(self, tick: Callable[[], object]) -> Any:
-        """Return what a tick took of each tenant, and how many tenants it stepped over. Then tick for messages."""
+        """Return what a tick took of each tenant, and how many tenants it throttled. Then tick for messages."""
         began = self.value("select clock_timestamp()")
         tick()
         (row,) = self.stage.rows(

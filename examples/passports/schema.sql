@@ -81,7 +81,7 @@ create table if not exists passports.events (
     payload jsonb not null
 );
 
--- `holdfast migrate` makes its own views anew when they change, and drops what was made of them: so these are made each time.
+-- `holdfast migrate` recreates its own views when they change, and drops views that depend on them: so these are created each time.
 drop view if exists passports.jobs, passports.webhook_deliveries;
 
 -- What Holdfast calls the errors of deliveries and of payloads, as the design does.

@@ -178,13 +178,13 @@ class Settings:
             raise ConfigurationError("health_require_amqp needs amqp_enabled; set HOLDFAST_AMQP_ENABLED")
         for name in ("health_port", "metrics_port"):
             if (port := getattr(self, name)) > HIGHEST_PORT:
-                raise ConfigurationError(f"{name} is a port, up to {HIGHEST_PORT}, got {port}; set {_env(name)}")
+                raise ConfigurationError(f"{name} must be a port up to {HIGHEST_PORT}, got {port}; set {_env(name)}")
         _check_networks(self.nat64_prefixes)
         _check_proxies(self.dashboard_header, self.dashboard_proxies)
         if self.log_level.lower() not in ("debug", "info", "warning", "error"):
-            raise ConfigurationError(f"log_level is debug, info, warning or error, got {self.log_level!r}")
+            raise ConfigurationError(f"log_level must be debug, info, warning or error, got {self.log_level!r}")
         if self.log_format not in ("console", "json"):
-            raise ConfigurationError(f"log_format is 'console' or 'json', got {self.log_format!r}")
+            raise ConfigurationError(f"log_format must be 'console' or 'json', got {self.log_format!r}")
 
     @property
     def queue_list(self) -> list[str]:
@@ -227,7 +227,7 @@ def other_address(environ: Mapping[str, str] | None = None) -> str | None:
 
 
 def misspelt(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return environment variables that look like a misspelt setting, with the probable name."""
+    """Return environment variables that look like a misspelled setting, with the probable name."""
     environ = os.environ if environ is None else environ
     known = [each.name.upper() for each in fields(Settings)]
     found: dict[str, str] = {}
@@ -276,7 +276,8 @@ def _joined(queues: object) -> object:
     if isinstance(queues, list | tuple) and all(isinstance(name, str) for name in queues):
         if wrong := [name for name in queues if not can_be_served(name)]:
             raise ConfigurationError(
-                f"a queue has no slash, no comma and no space at the ends of its name, got {wrong[0]!r} in queues"
+                "a queue's name must not contain a slash or a comma, nor start or end with a space, got "
+                f"{wrong[0]!r} in queues"
             )
         return ",".join(queues)
     return queues
@@ -296,7 +297,7 @@ def _check_networks(nat64_prefixes: str) -> None:
 def _check_proxies(header: str, proxies: str) -> None:
     if header and not proxies:
         raise ConfigurationError(
-            f"dashboard_header {header!r} would be believed from no one, because dashboard_proxies is empty; set "
+            f"dashboard_header {header!r} has no effect, because dashboard_proxies is empty; set "
             "HOLDFAST_DASHBOARD_PROXIES to the addresses of the proxies that send it"
         )
     for each in filter(None, map(str.strip, proxies.split(","))):

@@ -14,7 +14,7 @@ from tests.support.storefront import Storefront
 Look = Callable[..., Any]
 Shop = tuple[Storefront, str]
 RULES = Path(__file__).with_name("rules.js").read_text(encoding="utf-8")
-STILL = {"reduced_motion": "reduce"}  # or colours would be read while they change
+STILL = {"reduced_motion": "reduce"}  # or colors would be read while they change
 NARROW, WIDE = {"width": 375, "height": 700}, {"width": 1280, "height": 900}
 ELSEWHERE = {"docs": "/v1/docs", "problem": "/nothing/here", "sign-in": "/sign-in", "filtered": "/jobs?status=dead"}
 MAY_BE_EMPTY = {"running", "lost", "acts", "steps", "outcome", "breaker"}

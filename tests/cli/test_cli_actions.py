@@ -72,8 +72,8 @@ def test_waiting_jobs_get_a_priority_a_queue_and_a_time(dsn: str, jobs: list[str
         (["cancel", ids.make(), "--queue", "mail"], "not both"),
         (["cancel", "--args", "{order: 1}"], "is not JSON"),
         (["cancel", "--status", "dead", "-y"], "cancel changes jobs that are queued"),
-        (["cancel", "--since", "yesterday"], "--since is a time"),
-        (["reschedule", "--task", "t", "--to", "soon"], "--to is a time"),
+        (["cancel", "--since", "yesterday"], "--since must be a time"),
+        (["reschedule", "--task", "t", "--to", "soon"], "--to must be a time"),
     ],
 )
 def test_what_nobody_can_mean_is_refused(dsn: str, jobs: list[str], sql: Sql, arguments: list[str], why: str) -> None:
@@ -128,7 +128,7 @@ def test_ctrl_c_leaves_the_action_running_and_says_how_to_go_on(dsn: str, sql: S
             wait_until(lambda: "of 1" in program.output)
             program.process.send_signal(signal.SIGINT)
             assert program.ended() == 130
-            assert f"action {action} goes on\nto watch it: holdfast actions watch {action}" in program.output
+            assert f"action {action} continues\nto watch it: holdfast actions watch {action}" in program.output
             assert f"holdfast actions abort {action}" in program.output
 
 

@@ -209,6 +209,6 @@ def test_ctrl_c_ends_the_watching_and_leaves_the_batch_alone(dsn: str, make: Mak
         wait_until(lambda: "0 of 4" in program.output)
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 130
-        assert f"no longer watching; batch {batch.id} goes on" in program.output
+        assert f"no longer watching; batch {batch.id} continues" in program.output
     info = batch.info()
     assert info is not None and (info.status, info.canceled) == ("queued", 0)

@@ -95,7 +95,7 @@ def test_it_is_printed_as_code(folder: Path, dsn: str) -> None:
     assert "from shop import report" in lines
     assert "# The imports are guessed from the names of the tasks: point them at your Holdfast tasks." in lines
     assert (
-        "# left out: odd: every 7 s has no cron text, because it does not divide a day; "
+        "# left out: odd: every 7 s has no cron expression, because it does not divide a day; "
         "the nearest is 6 s: '*/6 * * * * *'" in lines
     )
 
@@ -203,5 +203,5 @@ def test_the_lines_of_an_interval_have_its_slots_and_no_others(every: int) -> No
     "given", [0.5, 1.5, 7, 27, timedelta(days=2), crontab(day_of_month=13, day_of_week="fri"), object()]
 )
 def test_what_cron_text_cannot_say_is_refused(given: Any) -> None:
-    with pytest.raises(NotConvertible, match="cron text"):
+    with pytest.raises(NotConvertible, match="cron expression"):
         cron_texts(given)

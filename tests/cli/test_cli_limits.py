@@ -148,7 +148,7 @@ def test_a_tenant_has_a_weight(dsn: str) -> None:
     ("arguments", "words"),
     [
         (["domain:full"], "nothing to change; give an option, as in: holdfast limits set domain:full --concurrency 4"),
-        (["domain:full", "--concurrency", "-1"], "error: concurrency is 0 or more"),
+        (["domain:full", "--concurrency", "-1"], "error: concurrency must be 0 or more"),
         (["domain:full", "--weight", "2"], "error: only a tenant has a weight"),
         (
             ["domain:{host}", "--rate", "2"],
@@ -260,7 +260,7 @@ def test_lengths_of_time_are_written_as_people_do(text: str, expected: float) ->
 
 @pytest.mark.parametrize("text", ["", "soon", "10x", "m", "-5", "1h-", "5 apples"])
 def test_a_length_of_time_that_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--for is a length of time such as 90s, 10m, 1h30m or 2d"):
+    with pytest.raises(UsageError, match="--for must be a length of time such as 90s, 10m, 1h30m or 2d"):
         options.seconds(text, "--for")
 
 
@@ -288,7 +288,7 @@ async def test_the_same_from_python(hf: Holdfast) -> None:
     assert (hf.limits.resume("k"), await hf.limits.aresume("k")) == (True, False)
     assert (hf.limits.reset_breaker("k"), await hf.limits.areset_breaker("k")) == (False, False)
     assert (hf.limits.clear("k"), await hf.limits.aclear("k")) == (1, 0)
-    with pytest.raises(UsageError, match="rate is above 0"):
+    with pytest.raises(UsageError, match="rate must be above 0"):
         hf.limits.set("k", rate=0)
     with pytest.raises(UsageError, match=r"nothing to change; give a value, as in limits\.set\('k', concurrency=4\)"):
         hf.limits.set("k")

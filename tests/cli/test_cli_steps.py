@@ -25,7 +25,7 @@ def test_steps_are_shown_and_a_signal_wakes_their_job(hf: Holdfast, dsn: str, sq
     assert "signal approved" in holdfast(dsn, "jobs", "show", str(id_)).stdout
     assert "it has waited for the signal 'approved'" in holdfast(dsn, "why", str(id_)).stdout
     assert [each["id"] for each in as_json(holdfast(dsn, "jobs", "--status", "waiting", "--json"))] == [str(id_)]
-    assert "the value is JSON" in holdfast(dsn, "signal", "approved", "{").output
+    assert "the value must be JSON" in holdfast(dsn, "signal", "approved", "{").output
     assert as_json(holdfast(dsn, "signal", "approved", '{"by": "ann"}', "--json"))["existing"] is False
     assert "already" in holdfast(dsn, "signal", "approved").stdout
     assert sql("select status::text from jobs") == [("queued",)]

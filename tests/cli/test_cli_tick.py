@@ -41,7 +41,7 @@ def test_a_tick_says_what_it_did_in_a_table_and_as_json(dsn: str, sql: Sql, fold
     shown = ran(dsn, "tick", "tick_app:hf", folder=folder)
     assert shown.returncode == 0, shown.stderr
     lines = [line.split() for line in shown.stdout.splitlines() if line.strip()]
-    assert lines[1] == ["27", "27", "27", "0", "1", "0", "5"], "acme had its 25, so its lane was stepped over"
+    assert lines[1] == ["27", "27", "27", "0", "1", "0", "5"], "acme had its 25, so its lane was throttled"
     assert ["acme", "25"] in lines and ["(none)", "2"] in lines
     done = ran(dsn, "tick", "tick_app:hf", "--max-jobs", "4", "--json", folder=folder)
     document = json.loads(done.stdout)

@@ -90,12 +90,12 @@ def test_a_secret_of_ones_own_comes_from_standard_input(dsn: str, sql: Sql) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["http://example.org"], "begins with https://"),
+        (["http://example.org"], "must begin with https://"),
         (["https://10.0.0.1"], "private address"),
         (["https://example.org", "--event", "*"], "types such as"),
         (["https://example.org", "--prefix", "a b"], "prefix"),
         (["https://example.org", "--timeout", "1h"], "timeout"),
-        (["https://example.org", "--timeout", "long"], "--timeout is a length of time"),
+        (["https://example.org", "--timeout", "long"], "--timeout must be a length of time"),
     ],
 )
 def test_an_endpoint_that_could_not_work_is_refused(dsn: str, hf: Holdfast, arguments: list[str], words: str) -> None:

@@ -196,7 +196,7 @@ def test_what_would_let_it_wait_for_ever_is_reported_first(dsn: str, sql: Sql) -
     put(sql, "mail")
     sql("select pause('queue:mail')")
     output = holdfast(dsn, "drain", "mail", "--timeout", "0").stderr
-    assert "warning: queue:mail is paused; to go on: holdfast resume queue:mail" in output
+    assert "warning: queue:mail is paused; to continue: holdfast resume queue:mail" in output
     assert "warning: no live worker serves queue mail" in output
 
 
@@ -206,5 +206,5 @@ def test_ctrl_c_leaves_the_queue_alone(dsn: str, sql: Sql, tmp_path: Path) -> No
         wait_until(lambda: "0 of 1" in program.output)
         program.process.send_signal(signal.SIGINT)
         assert program.ended() == 130
-        assert "no longer watching; queue default goes on" in program.output
+        assert "no longer watching; queue default continues" in program.output
     assert sql("select count(*) from live") == [(1,)]

@@ -98,7 +98,7 @@ def test_all_queues_serves_what_tasks_and_schedules_name(dsn: str, folder: Path)
         (["worker_app:hff"], "did you mean 'hf'"),
         (["worker_apq:hf"], "did you mean 'worker_app'"),
         (["worker_app:hf", "--renew", "50"], "renew (50 s) must be at most half of lease"),
-        (["worker_app:hf", "--log-level", "loud"], "log_level is debug, info, warning or error"),
+        (["worker_app:hf", "--log-level", "loud"], "log_level must be debug, info, warning or error"),
         (["worker_app:hf", "--schema", "not_there"], "run: holdfast migrate"),
         (["worker_app:hff", "--processes", "2"], "did you mean 'hf'"),
     ],

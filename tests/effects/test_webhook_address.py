@@ -1,4 +1,4 @@
-"""Which addresses may be dialled, and which URLs an endpoint may have."""
+"""Which addresses may be dialed, and which URLs an endpoint may have."""
 
 from __future__ import annotations
 
@@ -144,9 +144,9 @@ def test_a_url_is_brought_to_the_spelling_that_is_sent(url: str, expected: str) 
     [
         ("", "1 to 2000 characters"),
         ("https://example.com/" + "x" * 2000, "1 to 2000 characters"),
-        ("example.com/x", "begins with https://"),
-        ("ftp://example.com/", "begins with https://"),
-        ("file:///etc/passwd", "begins with https://"),
+        ("example.com/x", "must begin with https://"),
+        ("ftp://example.com/", "must begin with https://"),
+        ("file:///etc/passwd", "must begin with https://"),
         ("http://example.com/", "unless the endpoint is marked for development"),
         ("https://user:password@example.com/", "must not have a user or password"),
         ("https://@example.com/", "must not have a user or password"),

@@ -29,24 +29,24 @@ def test_reading_webhooks_registers_nothing_and_a_worker_that_serves_them_does()
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"url": "http://example.org"}, "begins with https://"),
-        ({"url": 5}, "a webhook's URL is a text, got a int"),
-        ({"timeout": "x"}, "timeout is a number of seconds, got 'x'"),
-        ({"events": 5}, "events is a list of types"),
+        ({"url": "http://example.org"}, "must begin with https://"),
+        ({"url": 5}, "a webhook's URL must be a string, got a int"),
+        ({"timeout": "x"}, "timeout must be a number of seconds, got 'x'"),
+        ({"events": 5}, "events must be a list of types"),
         ({"url": "https://127.0.0.1/"}, "loopback"),
         ({"url": "https://me:pw@example.org/"}, "user or password"),
-        ({"events": "order.paid"}, "events is a list of types"),
+        ({"events": "order.paid"}, "events must be a list of types"),
         ({"events": ["order.paid", "a b"]}, "types such as"),
         ({"events": []}, "1 to 200 types"),
         ({"events": ["x\x00"]}, "NUL"),
         ({"prefix": "X_Y"}, "prefix"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": 1e9}, "timeout"),
-        ({"tenant": ""}, "a tenant has 1 to 200"),
-        ({"secret": ""}, "a secret is a text"),
+        ({"tenant": ""}, "a tenant must have 1 to 200"),
+        ({"secret": ""}, "a secret must be a string"),
         ({"secret": "whsec_!!!"}, "base64"),
         ({"secret": "too short"}, "at least 16 characters"),
-        ({"secret": "x" * 501}, "a secret is a text"),
+        ({"secret": "x" * 501}, "a secret must be a string"),
     ],
 )
 def test_an_endpoint_that_could_not_work_is_refused(hf: Holdfast, options: dict[str, Any], words: str) -> None:
@@ -75,7 +75,7 @@ def test_an_endpoint_is_changed_in_what_is_given(hf: Holdfast) -> None:
 
 def test_an_endpoint_for_development_must_be_fit_for_more_before_it_is_no_longer(hf: Holdfast) -> None:
     made = hf.webhooks.add("http://127.0.0.1:8000/", dev=True)
-    with pytest.raises(UsageError, match="begins with https://"):
+    with pytest.raises(UsageError, match="must begin with https://"):
         hf.webhooks.update(made.id, dev=False)
     with pytest.raises(UsageError, match="loopback"):
         hf.webhooks.update(made.id, dev=False, url="https://127.0.0.1:8000/")
@@ -140,7 +140,7 @@ def test_an_event_that_could_not_be_sent_is_refused(hf: Holdfast, event: Event, 
 
 
 def test_a_priority_that_is_none_is_refused(hf: Holdfast) -> None:
-    with pytest.raises(UsageError, match="priority is 0"):
+    with pytest.raises(UsageError, match="priority must be 0"):
         hf.webhooks.publish(None, Event("a", {}), priority=7)
 
 
@@ -194,19 +194,19 @@ def test_the_policy_is_what_was_set(hf: Holdfast) -> None:
     assert hf.webhooks.deliveries()[0].max_attempts == 3
     serve(hf, hf.settings)
     assert hf.registry.tasks["holdfast.webhook"].describe()["max_attempts"] == 3
-    with pytest.raises(ConfigurationError, match="retry is a policy"):
+    with pytest.raises(ConfigurationError, match="retry must be a policy"):
         hf.webhooks.retry = 3  # type: ignore[assignment]
 
 
 def test_seconds_that_are_no_number_are_refused(hf: Holdfast) -> None:
     wrong: Any = "1"
-    with pytest.raises(UsageError, match="keep_old_for is a number of seconds, got '1'"):
+    with pytest.raises(UsageError, match="keep_old_for must be a number of seconds, got '1'"):
         hf.webhooks.rotate(UNKNOWN, keep_old_for=wrong)
-    with pytest.raises(UsageError, match="timeout is a number of seconds, got '1'"):
+    with pytest.raises(UsageError, match="timeout must be a number of seconds, got '1'"):
         hf.webhooks.update(UNKNOWN, timeout=wrong)
 
 
 @pytest.mark.parametrize("event", ["order.paid", None, {"type": "order.paid"}, b"x"])
 def test_what_is_no_event_is_refused_by_name(hf: Holdfast, event: Any) -> None:
-    with pytest.raises(UsageError, match=r"an event is an Event, as in Event\("):
+    with pytest.raises(UsageError, match=r"an event must be an Event, as in Event\("):
         hf.webhooks.publish(None, event)

@@ -94,7 +94,7 @@ def test_a_restart_under_load_loses_nothing_and_runs_nothing_accepted_twice(
 class CuttingProxy:
     """A relay between client and server; when `cut` is set, it drops the next reply and the connection. With `only`,
     it cuts only connections whose application name ends like that. With `keep_cutting` it cuts
-    one reply of so many, for ever."""
+    one reply in that number, forever."""
 
     def __init__(self, target: str, folder: Path, only: str = "") -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""A database is restored to a moment in the past from a base backup and archived WAL, and put in order."""
+"""A database is restored to an earlier time from a base backup and archived WAL, and repaired."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ def test_the_command_shows_a_plan_and_does_it(
         return capsys.readouterr().out
 
     planned = run("--plan")
-    assert "give back 3 running jobs of 1 worker that are no more" in planned
+    assert "reclaim 3 running jobs of 1 worker that no longer exist" in planned
     assert "mark 1 message and 1 delivery that may have been sent already" in planned
     assert "fire 4 missed slots of schedule all of them (all)" in planned
     assert json.loads(run("--yes", "--json", "--by", "ann"))["jobs"] == 3
-    assert "nothing: all is in order" in run("--plan")
+    assert "nothing to do" in run("--plan")

@@ -87,7 +87,7 @@ def check(found: Found) -> None:
     check_repeats(found.arrivals)
     check_orders(found.arrivals)
     acted = Counter(each.n for each in found.arrivals if each.acted)
-    assert acted == Counter(range(found.jobs)), "a receiver that honours the key has not acted once on each"
+    assert acted == Counter(range(found.jobs)), "a receiver that honors the key has not acted once on each"
     assert found.left == [], "something was left behind"
 
 

@@ -57,14 +57,14 @@ class Loop:
         return call.read(self.conn.execute(call.sql, call.params).fetchall())
 
     def ours(self, jobs: int) -> None:
-        """Run so many jobs as a worker does."""
+        """Run `jobs` jobs as a worker does."""
         claimed = self.run(self._calls.claim("w", ["default"], jobs, 60.0, None, False, jobs)).jobs
         assert len(claimed) == jobs
         tokens = [job.token for job in claimed]
         assert not self.run(self._calls.finish([job.id for job in claimed], tokens, [], tokens[:1], locked="fail"))
 
     def bare(self, jobs: int) -> None:
-        """Run so many jobs in bare SQL."""
+        """Run `jobs` jobs in bare SQL."""
         rows = self.conn.execute(CLAIM.format(s="holdfast"), [jobs]).fetchall()
         assert len(rows) == jobs
         self.conn.execute(FINISH.format(s="holdfast"), ["{" + ",".join(row[0] for row in rows) + "}"])

@@ -313,7 +313,7 @@ async def fair(guide: Guide) -> None:
 
 @check
 async def operate(guide: Guide) -> None:
-    assert re.fullmatch(r"domain:shop.example: [01] running, \d+ stepped over\n", guide.output), guide.output
+    assert re.fullmatch(r"domain:shop.example: [01] running, \d+ throttled\n", guide.output), guide.output
     assert all(limit.override == {} for limit in guide.hf.limits.list())
 
 

@@ -119,14 +119,14 @@ def test_a_batch_selects_waiting_jobs(sql: Sql) -> None:
 
 BAD: dict[str, tuple[str, Any, str]] = {
     "empty": ("retry", {}, "the filter is empty and would match every job"),
-    "no object": ("retry", [1], "a filter is a JSON object"),
-    "no filter": ("retry", None, "a filter is a JSON object"),
+    "no object": ("retry", [1], "a filter must be a JSON object"),
+    "no filter": ("retry", None, "a filter must be a JSON object"),
     "unknown field": ("retry", {"taks": "mail"}, "a filter has no field 'taks'; it has status, task"),
-    "wrong type": ("retry", {"task": 1}, "task of a filter is a text of 1 to 300 characters, got 1"),
-    "null": ("retry", {"task": None}, "task of a filter is a text of 1 to 300 characters, got null"),
-    "no id": ("retry", {"batch": "b"}, "batch of a filter is the id of a batch"),
-    "no status": ("retry", {"status": "gone"}, "status of a filter is one of, or a list of, queued"),
-    "no statuses": ("retry", {"status": []}, "status of a filter is one of"),
+    "wrong type": ("retry", {"task": 1}, "task of a filter must be a string of 1 to 300 characters, got 1"),
+    "null": ("retry", {"task": None}, "task of a filter must be a string of 1 to 300 characters, got null"),
+    "no id": ("retry", {"batch": "b"}, "batch of a filter must be the id of a batch"),
+    "no status": ("retry", {"status": "gone"}, "status of a filter must be one of, or a list of, queued"),
+    "no statuses": ("retry", {"status": []}, "status of a filter must be one of"),
     "a status that cannot be retried": ("retry", {"status": "succeeded"}, "retry changes jobs that are failed or dead"),
     "a status that cannot be moved": ("cancel", {"status": "dead"}, "cancel changes jobs that are queued or retrying"),
     "no zone": ("retry", {"since": "2026-01-01T00:00:00"}, "a time with its zone"),
@@ -138,9 +138,9 @@ BAD: dict[str, tuple[str, Any, str]] = {
     ),
     "ended, of waiting jobs": ("cancel", {"finished_since": "2026-01-02T00:00:00Z"}, "match none of them"),
     "no fingerprint": ("retry", {"error_group": "mail"}, "the fingerprint of an error group, 16 hexadecimal digits"),
-    "no arguments": ("retry", {"args": {}}, "args of a filter is a JSON object of arguments, at least one"),
-    "unknown kind": ("explode", {"task": "t"}, "an action is retry, discard, cancel"),
-    "no parameter": ("move", {"task": "t"}, 'the parameters of move are {"queue": VALUE}'),
+    "no arguments": ("retry", {"args": {}}, "args of a filter must be a JSON object of arguments, at least one"),
+    "unknown kind": ("explode", {"task": "t"}, "an action must be retry, discard, cancel"),
+    "no parameter": ("move", {"task": "t"}, 'the parameters of move must be {"queue": VALUE}'),
 }
 
 
@@ -547,7 +547,7 @@ def test_edits_that_cannot_be_made_are_refused_and_change_nothing(sql: Sql) -> N
         (running, {}, {}, "it is running"),
         (uuid.uuid4(), {}, {}, "there is none"),
         (keyed, {}, {}, "a newer job holds its dedupe key"),
-        (newer, [], {}, "are a JSON object"),
+        (newer, [], {}, "must be a JSON object"),
         (newer, {}, {"expected": '{"other": 1}'}, "have changed meanwhile"),
         (newer, {}, {"tenant": "acme"}, "there is none"),
         (message, {}, {}, "a message or a delivery"),

@@ -213,7 +213,7 @@ def test_the_leader_looks_at_some_batches_in_each_round_and_comes_to_all(sql: Sq
         assert sql(ended) == [(total,)]
     sql("update batch_counts set succeeded = 1")
     sql("select walk_batches('0 s')")
-    assert sql(ended) == [(450,)], "it begins anew after the last"
+    assert sql(ended) == [(450,)], "it starts over after the last"
 
 
 def test_one_batchs_end_reads_no_other_batch(sql: Sql) -> None:

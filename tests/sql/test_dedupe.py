@@ -244,7 +244,7 @@ def test_raise_names_the_holder_and_the_key_and_enqueues_nothing(sql: Sql) -> No
 def test_an_unknown_on_conflict_is_refused(sql: Sql) -> None:
     keyed(sql)
     with pytest.raises(
-        psycopg.errors.InvalidParameterValue, match="on_conflict is existing, replace or raise, got panic"
+        psycopg.errors.InvalidParameterValue, match="on_conflict must be existing, replace or raise, got panic"
     ):
         keyed(sql, on_conflict="panic")
 

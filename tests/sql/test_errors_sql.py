@@ -21,7 +21,7 @@ DAY = 86_400.0
 
 
 def fail_again(sql: Sql, times: int, error: dict[str, Any] | None = None) -> None:
-    """Claim the only job and fail it so many times."""
+    """Claim the only job and fail it `times` times."""
     for n in range(times):
         core.fail(sql, core.claim_one(sql, f"w{n}"), error or {"type": "Oops", "message": f"no {n}"}, "0")
 
@@ -155,7 +155,7 @@ def test_a_call_appends_one_row_whatever_it_ends(sql: Sql) -> None:
 
 
 def die_of_many_errors(sql: Sql, errors: int) -> None:
-    """Let one job die of each of so many errors."""
+    """Let one job die of each of `errors` different errors."""
     for start in range(0, errors, 10):
         for _ in range(10):
             core.put(sql)

@@ -392,7 +392,7 @@ def test_the_checks_are_green_on_an_unchanged_copy(dsn: str) -> None:
 @pytest.mark.parametrize(
     ("timeline", "ahead", "hours"),
     [(1, 0, 0), (0, 0, 1), (1, 5, 5), (-2, 0, 3), (7, 5, 6)],
-    ids=["the same", "promoted", "stored", "promoted three times", "begun anew"],
+    ids=["the same", "promoted", "stored", "promoted three times", "started over"],
 )
 def test_tokens_are_an_hour_further_ahead_after_each_promotion(sql: Sql, timeline: int, ahead: int, hours: int) -> None:
     """The number is the timeline's; a smaller one, after pg_upgrade or a dump, counts as one promotion."""

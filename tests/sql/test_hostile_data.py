@@ -190,7 +190,7 @@ def test_json_that_readers_can_decode_is_stored_as_it_came(sql: Sql, text: str) 
 
 
 def test_a_job_that_allows_no_attempt_cannot_be_stored(dsn: str, sql: Sql) -> None:
-    """Copied in by a custom client, it would make every claim of its queue fail for ever."""
+    """Copied in by a custom client, it would make every claim of its queue fail forever."""
     with core.session(dsn) as conn:
         conn.execute("set role holdfast_enqueue")
         with pytest.raises(psycopg.errors.CheckViolation):

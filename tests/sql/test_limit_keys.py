@@ -87,7 +87,7 @@ def test_a_key_given_twice_is_one_key(sql: Sql) -> None:
         ([None], "1 to 300 characters, got null"),
         ([""], "1 to 300 characters, got"),
         (["a", "b" * 301], "1 to 300 characters, got bbb"),
-        ([str(n) for n in range(21)], "up to 20 limits, got 21"),
+        ([str(n) for n in range(21)], "at most 20 limits, got 21"),
     ],
 )
 def test_an_invalid_key_is_refused_by_every_function(sql: Sql, keys: list[Any], message: str) -> None:

@@ -422,7 +422,7 @@ def _all_cases() -> list[str]:
 
 @pytest.fixture(scope="module")
 def kept(database: str) -> Iterator[Sql]:
-    """One connection for all cases: a new one would plan every function anew."""
+    """One connection for all cases: a new one would plan every function again."""
     with core.session(database) as conn:
         yield core.runner(conn)
 

@@ -115,7 +115,7 @@ def _enqueue_under_lock(conn: psycopg.Connection, how: str, statement: str) -> N
 def test_two_orders_on_one_job_are_refused(sql: Sql, door: str) -> None:
     """Each lane knows its own order alone, so neither could be kept."""
     if door == "enqueue":
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match="one order, got order:b and order:a"):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="one order only, got order:b and order:a"):
             core.enqueue(sql, keys=["order:b", "x", "order:a"])
     else:
         with pytest.raises(psycopg.errors.CheckViolation, match="limit_keys"):

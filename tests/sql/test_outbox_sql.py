@@ -103,9 +103,9 @@ def test_orders_too_long_for_a_limit_are_distinguished_by_their_hash(sql: Sql) -
     one, same, other = core.firsts(sql("select keys[1] from live order by payload ->> 'key'"))
     assert one == same != other
     assert one.startswith("order:email/sha256:")
-    with pytest.raises(InvalidParameterValue, match="order of a message has 1 to 300"):
+    with pytest.raises(InvalidParameterValue, match="order of a message must have 1 to 300"):
         emit(sql, "d", order="x" * 301)
-    with pytest.raises(InvalidParameterValue, match="order of a message has 1 to 300"):
+    with pytest.raises(InvalidParameterValue, match="order of a message must have 1 to 300"):
         emit(sql, "d", order="")
 
 
@@ -190,12 +190,12 @@ def test_a_name_that_no_channel_can_have_is_refused(sql: Sql, channel: str | Non
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"tenant": ""}, "a tenant has 1 to 200"),
-        ({"tenant": "x" * 201}, "a tenant has 1 to 200"),
-        ({"queue": "a/b"}, "a queue name has"),
-        ({"priority": 4}, "priority is 0"),
-        ({"max_attempts": 0}, "max_attempts is 1"),
-        ({"keys": ["x" * 301]}, "the key of a limit has"),
+        ({"tenant": ""}, "a tenant must have 1 to 200"),
+        ({"tenant": "x" * 201}, "a tenant must have 1 to 200"),
+        ({"queue": "a/b"}, "a queue's name must have"),
+        ({"priority": 4}, "priority must be 0"),
+        ({"max_attempts": 0}, "max_attempts must be from 1"),
+        ({"keys": ["x" * 301]}, "the key of a limit must have"),
     ],
 )
 def test_a_job_that_no_worker_could_run_is_refused(sql: Sql, options: dict[str, Any], expected: str) -> None:

@@ -42,7 +42,7 @@ def settle(sql: Sql, *, limit: int = 1) -> list[flow.Taken]:
         found += flow.claim(sql, limit=limit)
         if before == sql("select count(*) from lanes where closed_by is not null") and not core.count(sql, "arrivals"):
             return found
-    raise AssertionError("claims find lanes to close for ever")
+    raise AssertionError("claims find lanes to close forever")
 
 
 # -- turns

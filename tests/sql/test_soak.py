@@ -1,5 +1,5 @@
-"""Nothing grows for ever: months of varied traffic, days at each step, with the real upkeep after each. Every table of
-the catalogue must have been written to, and must hold no more rows and bytes at the end than it did half way."""
+"""Nothing grows forever: months of varied traffic, days at each step, with the real upkeep after each. Every table of
+the catalog must have been written to, and must hold no more rows and bytes at the end than it did half way."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def test_progress_is_kept_as_long_as_history_whatever_the_age_of_its_job(each_sq
 
 
 def test_prune_says_when_there_is_more_of_anything_to_remove(each_sql: Sql, each_clock: Clock) -> None:
-    """The leader prunes once a minute, and goes on at once while a step was full: or the tables would grow for ever."""
+    """The leader prunes once a minute, and goes on at once while a step was full: or the tables would grow forever."""
     each_sql(
         "insert into progress (id, done, updated_at) select gen_random_uuid(), 1, clock() from generate_series(1, 25)"
     )

@@ -150,7 +150,7 @@ def test_a_type_that_no_header_could_carry_is_refused(sql: Sql, type_: str | Non
 def test_an_event_without_a_body_or_with_an_odd_tenant_is_refused(sql: Sql) -> None:
     with pytest.raises(InvalidParameterValue, match="needs a body"):
         sql("select publish_event('a', null)")
-    with pytest.raises(InvalidParameterValue, match="a tenant has"):
+    with pytest.raises(InvalidParameterValue, match="a tenant must have"):
         publish(sql, tenant="x" * 201)
 
 
@@ -240,11 +240,11 @@ def test_an_id_of_ones_own_needs_read_committed(dsn: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"url": "http://example.org"}, "begins with https://"),
-        ({"url": "ftp://example.org"}, "begins with https://"),
-        ({"url": "https://"}, "begins with https://"),
-        ({"url": None}, "begins with https://"),
-        ({"url": "https://" + "x" * 2000}, "begins with https://"),
+        ({"url": "http://example.org"}, "must begin with https://"),
+        ({"url": "ftp://example.org"}, "must begin with https://"),
+        ({"url": "https://"}, "must begin with https://"),
+        ({"url": None}, "must begin with https://"),
+        ({"url": "https://" + "x" * 2000}, "must begin with https://"),
         ({"events": []}, "1 to 200 types"),
         ({"events": ["*"]}, "types such as"),
         ({"events": ["a*"]}, "types such as"),

@@ -188,7 +188,7 @@ def test_a_key_at_its_limit_names_the_jobs_that_hold_it(sql: Sql, clock: Clock) 
         (str(second), "w2", False),
     ]
     flow.end(sql, first)
-    assert kinds(why(sql, id_)) == ["soon"], "what a job has given back is room before a claim takes it up"
+    assert kinds(why(sql, id_)) == ["soon"], "what a job has released is room before a claim takes it up"
     for _ in range(9):
         flow.hold(sql, "domain:a")
     report = why(sql, id_)
@@ -208,7 +208,7 @@ def test_a_holder_whose_lease_has_run_out_is_reported_as_such(sql: Sql, clock: C
     flow.serve(sql, "w2")
     report = why(sql, id_)
     assert report["sentence"] == (
-        f"domain:a runs 1 of 1: job {holder} on w1 for 65 s (its lease ran out 5.0 s ago: it is about to be taken back)"
+        f"domain:a runs 1 of 1: job {holder} on w1 for 65 s (its lease ran out 5.0 s ago: it will be reclaimed)"
     )
     assert only(report)["holders"][0]["lost"] is True
 

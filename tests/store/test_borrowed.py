@@ -285,7 +285,7 @@ def test_an_aborted_transaction_raises_the_librarys_own_error(lent: Lent, task: 
 
 
 def test_an_invalid_job_raises_our_own_error(lent: Lent, task: Any) -> None:
-    with pytest.raises(UsageError, match="run_at is a time from the year 1970"), lent.transaction():
+    with pytest.raises(UsageError, match="run_at must be a time from the year 1970"), lent.transaction():
         lent.enqueue(task.using(run_at=datetime(1960, 1, 1, tzinfo=UTC)), 1)
 
 

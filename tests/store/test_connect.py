@@ -194,7 +194,7 @@ def test_a_name_server_that_is_silent_for_a_moment_is_no_wrong_address() -> None
         ("53300", "has no free connection"),
         ("25006", "is read-only"),
         ("57014", "has canceled the call"),
-        ("XX000", r"could not do this: .* \(SQLSTATE XX000\)"),
+        ("XX000", r"failed: .* \(SQLSTATE XX000\)"),
     ],
 )
 def test_what_a_server_that_runs_cannot_do_is_reported_as_that(
@@ -234,7 +234,7 @@ def test_a_statement_timeout_is_reported_as_that(dsn: str) -> None:
 
 
 def test_our_own_deadline_is_reported_as_that(dsn: str) -> None:
-    # Without start-up options the server itself has no limit.
+    # Without startup options the server itself has no limit.
     session = ThreadSession(Settings(dsn=dsn, call_timeout=0.3, pooler=True), "test")
     with pytest.raises(DatabaseUnavailable, match=r"did not reply in time .*call_timeout is 0\.3 s") as caught:
         session.run(Call("SELECT pg_sleep(20)", (), lambda rows: rows))

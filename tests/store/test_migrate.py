@@ -209,7 +209,7 @@ def test_a_migration_that_cannot_get_a_lock_lets_others_pass_and_names_who_holds
         thread = threading.Thread(target=hf.migrate)
         thread.start()
         wait_until(lambda: "migrate waits, because pid" in caplog.text)
-        assert hf.jobs.get(str(ids.make())) is None, "a look-up waits for no longer than migrate does"
+        assert hf.jobs.get(str(ids.make())) is None, "a lookup waits for no longer than migrate does"
         report.rollback()
         thread.join(40)
         assert hf.migrate().functions == []

@@ -25,7 +25,7 @@ PROGRAM = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbi
 pytestmark = pytest.mark.skipif(
     PROGRAM is None, reason="NO PGBOUNCER IS INSTALLED, so nothing is tested behind one: apt-get install pgbouncer"
 )
-# Few connections to the server, so that many clients share them; start-up options are ignored, not refused.
+# Few connections to the server, so that many clients share them; startup options are ignored, not refused.
 CONFIG = """
 [databases]
 * = host={host} port={port}

@@ -163,7 +163,7 @@ def test_a_name_that_is_none_is_refused_before_a_query(name: Any) -> None:
     ("row", "key", "words"),
     [
         ({}, "a", "at least one"),
-        ([1], "a", "a row is a dict"),
+        ([1], "a", "a row must be a dict"),
         ({"a": 1}, [], "it is empty"),
         ({"a": 1, "b": None}, ["a", "b"], "column 'b' of the key is null"),
         ({"a": 1}, "b", "names column 'b', which the row does not have; it has a"),

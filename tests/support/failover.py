@@ -50,7 +50,7 @@ class Load:
                     self.errors.append(str(error))
 
     def wait_for_more(self, number: int, seconds: float = 60) -> None:
-        """Wait until so many more jobs are acknowledged."""
+        """Wait until `number` more jobs are acknowledged."""
         ends, target = time.monotonic() + seconds, len(self.accepted) + number
         while len(self.accepted) < target:
             assert time.monotonic() < ends, f"{target - len(self.accepted)} of {number} missing; {self.errors[-3:]}"

@@ -1,6 +1,6 @@
 """A receiver in a process of its own, which no fault reaches: it records what arrives before it responds.
 
-It acts as two kinds of receivers at once. One without idempotency keys acts on every arrival; one that honours
+It acts as two kinds of receivers at once. One without idempotency keys acts on every arrival; one that honors
 them acts on the first of each key (`acted`). Now and then it is busy, takes nothing and responds so.
 """
 

@@ -32,7 +32,7 @@ def mutant(dsn: str, changes: dict[str, list[tuple[str, str]]]) -> Iterator[Sql]
     text."""
     with Holdfast(dsn, schema="mutant") as hf:
         hf.migrate()
-    # A statement that waits for a lock for ever fails, and names the place.
+    # A statement that waits for a lock forever fails, and names the place.
     options = "-c search_path=mutant,pg_temp -c statement_timeout=30s"
     with psycopg.connect(dsn, autocommit=True, options=options) as conn:
 

@@ -1,6 +1,6 @@
-"""Receivers of webhooks with scripted behaviour, on loopback addresses that stand for public and inner ones.
+"""Receivers of webhooks with scripted behavior, on loopback addresses that stand for public and inner ones.
 
-Nothing but loopback is dialled in tests: 127.0.0.2 stands for a public address, 127.0.0.1 for one inside.
+Nothing but loopback is dialed in tests: 127.0.0.2 stands for a public address, 127.0.0.1 for one inside.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def respond_with(*responses: bytes) -> Behaviour:
 
 
 def repeating(head: bytes, piece: bytes, pause: float = 0.0) -> Behaviour:
-    """Send the head after one request, then the piece for ever."""
+    """Send the head after one request, then the piece forever."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, receiver: Receiver) -> None:
         await request(reader, receiver)

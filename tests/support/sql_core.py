@@ -23,7 +23,7 @@ Job = namedtuple(
     "finished_at result dedupe_key locked_by locked_at heartbeat_at lease_expires_at token batch deadline progress "
     "failures fingerprint place waits_for",
 )
-LONGEST_STATEMENT = 30  # seconds: a statement that waits for a lock for ever fails, and names the place
+LONGEST_STATEMENT = 30  # seconds: a statement that waits for a lock forever fails, and names the place
 PLACES = (
     "select 'live' as place, id from live union all select 'later', id from later "
     "union all select 'dead', id from dead union all select 'history', id from history"

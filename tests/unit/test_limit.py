@@ -52,24 +52,24 @@ def test_a_burst_is_one_seconds_worth_unless_given(rate: float, per: float, burs
 REFUSED: dict[str, Callable[[], object]] = {
     "limits nothing": lambda: Limit("a"),
     "limits nothing;": lambda: Limit("a", per=3),
-    "concurrency is a whole number, 1 to 1,000,000,000, got 0": lambda: Limit("a", concurrency=0),
+    "concurrency must be a whole number, 1 to 1,000,000,000, got 0": lambda: Limit("a", concurrency=0),
     "got True": lambda: Limit("a", concurrency=True),
     "got 1.5": lambda: Limit("a", concurrency=1.5),  # type: ignore[arg-type]
     "got 2147483648": lambda: Limit("a", concurrency=1 << 31),
-    "rate is a number of starts above 0 and up to 1,000,000,000, got 0": lambda: Limit("a", rate=0),
-    "rate is .* got -1": lambda: Limit("a", rate=-1),
-    "rate is .* got nan": lambda: Limit("a", rate=float("nan")),
-    "rate is .* got inf": lambda: Limit("a", rate=float("inf")),
-    "rate is .* got '30'": lambda: Limit("a", rate="30"),  # type: ignore[arg-type]
-    "per is seconds, more than 0 .* got 0": lambda: Limit("a", rate=1, per=0),
-    "per is seconds, more than 0 .* got -60": lambda: Limit("a", concurrency=1, per=-60),
-    "burst is a number of starts, 1 to 1,000,000,000, got 0.5": lambda: Limit("a", rate=1, burst=0.5),
+    "rate must be above 0 and up to 1,000,000,000 starts, got 0": lambda: Limit("a", rate=0),
+    "rate must be .* got -1": lambda: Limit("a", rate=-1),
+    "rate must be .* got nan": lambda: Limit("a", rate=float("nan")),
+    "rate must be .* got inf": lambda: Limit("a", rate=float("inf")),
+    "rate must be .* got '30'": lambda: Limit("a", rate="30"),  # type: ignore[arg-type]
+    "per must be a number of seconds above 0 .* got 0": lambda: Limit("a", rate=1, per=0),
+    "per must be a number of seconds above 0 .* got -60": lambda: Limit("a", concurrency=1, per=-60),
+    "burst must be 1 to 1,000,000,000 starts, got 0.5": lambda: Limit("a", rate=1, burst=0.5),
     "burst goes with a rate": lambda: Limit("a", concurrency=1, burst=5),
-    "the key of a limit has 1 to 300 characters, got 0": lambda: Limit("", concurrency=1),
-    "the key of a limit has 1 to 300 characters, got 301": lambda: Limit("a" * 301, concurrency=1),
-    "the key of a limit is a text, got 3": lambda: Limit(3, concurrency=1),  # type: ignore[arg-type]
-    "holds a NUL": lambda: Limit("a\x00", concurrency=1),
-    "half a character": lambda: Limit("a\ud800", concurrency=1),
+    "the key of a limit must have 1 to 300 characters, got 0": lambda: Limit("", concurrency=1),
+    "the key of a limit must have 1 to 300 characters, got 301": lambda: Limit("a" * 301, concurrency=1),
+    "the key of a limit must be a string, got 3": lambda: Limit(3, concurrency=1),  # type: ignore[arg-type]
+    "contains a NUL": lambda: Limit("a\x00", concurrency=1),
+    "lone surrogate": lambda: Limit("a\ud800", concurrency=1),
     "cannot be read: Single '}'": lambda: Limit("a:}", concurrency=1),
     "cannot be read: expected '}'": lambda: Limit("a:{b", concurrency=1),
     "the field {b.c}; a field is the name of an argument": lambda: Limit("a:{b.c}", concurrency=1),
@@ -78,20 +78,20 @@ REFUSED: dict[str, Callable[[], object]] = {
     "the field {b!r}": lambda: Limit("a:{b!r}", concurrency=1),
     "the field {}": lambda: Limit("a:{}", concurrency=1),
     "the field {0}": lambda: Limit("a:{0}", concurrency=1),
-    "whole queue.*'queue:{queue}'": lambda: Limit("queue:mail", concurrency=1),
-    "whole tenant": lambda: Limit("tenant:{name}", concurrency=1),
-    "whole tenant:": lambda: Limit("tenant:{tenant}:{domain}", concurrency=1),
-    "could be taken for that of a whole": lambda: Limit("{domain}", concurrency=1),
-    "could be taken for that of a whole task": lambda: Limit("ta{domain}", concurrency=1),
-    "breaker is one such as": lambda: Limit("a", breaker=5),  # type: ignore[arg-type]
-    "after is a whole number": lambda: Breaker(after=0),
-    "a breaker's pause is seconds": lambda: Breaker(pause=0),
-    "a breaker's cap is seconds": lambda: Breaker(cap=float("inf")),
-    "cap is at least its pause, got pause=7200, cap=3600": lambda: Breaker(pause=7200),
+    "reserved prefix 'queue:'.*'queue:{queue}'": lambda: Limit("queue:mail", concurrency=1),
+    "reserved prefix 'tenant:'": lambda: Limit("tenant:{name}", concurrency=1),
+    "could start with .*'tenant:'": lambda: Limit("tenant:{tenant}:{domain}", concurrency=1),
+    "could start with the reserved prefix": lambda: Limit("{domain}", concurrency=1),
+    "could start with the reserved prefix 'task:'": lambda: Limit("ta{domain}", concurrency=1),
+    "breaker must be a Breaker": lambda: Limit("a", breaker=5),  # type: ignore[arg-type]
+    "after must be a whole number": lambda: Breaker(after=0),
+    "a breaker's pause must be a number of seconds": lambda: Breaker(pause=0),
+    "a breaker's cap must be a number of seconds": lambda: Breaker(cap=float("inf")),
+    "cap must be at least its pause, got pause=7200, cap=3600": lambda: Breaker(pause=7200),
     "counts no error never opens": lambda: Breaker(on=[]),
-    "errors are a list": lambda: Breaker(on="HTTP_503"),
-    "errors are a list, as": lambda: Breaker(on=ValueError),  # type: ignore[arg-type]
-    "errors are named by exception type or by code, got 503": lambda: Breaker(on=[503]),  # type: ignore[list-item]
+    "errors must be a list": lambda: Breaker(on="HTTP_503"),
+    "errors must be a list, as": lambda: Breaker(on=ValueError),  # type: ignore[arg-type]
+    "errors must be named by exception type or by code, got 503": lambda: Breaker(on=[503]),  # type: ignore[list-item]
 }
 
 
@@ -143,7 +143,9 @@ def test_keys_come_from_arguments_by_name_or_place(hf: Holdfast) -> None:
 
 def test_a_task_with_two_orders_is_refused(hf: Holdfast) -> None:
     limits = [Limit("order:{src}"), Limit("smtp", concurrency=2), Limit("order:{dst}")]
-    with pytest.raises(ConfigurationError, match=r"orders 'order:{src}' and 'order:{dst}', but a job is in one order"):
+    with pytest.raises(
+        ConfigurationError, match=r"orders 'order:{src}' and 'order:{dst}', but a job can be in one order only"
+    ):
 
         @hf.task(limits=limits)
         def transfer(src: str, dst: str) -> None: ...
@@ -237,7 +239,7 @@ def test_a_template_names_only_what_there_is(hf: Holdfast) -> None:
 
 
 def test_a_limit_of_whole_tenants_takes_no_argument_for_one(hf: Holdfast) -> None:
-    with pytest.raises(ConfigurationError, match="is about a whole tenant, but 'tenant' is an argument of it"):
+    with pytest.raises(ConfigurationError, match="limits a whole tenant, but the task has an argument 'tenant'"):
 
         @hf.task(limits=[Limit("tenant:{tenant}", concurrency=1)])
         async def bill(tenant: str) -> None: ...
@@ -390,7 +392,7 @@ def test_the_burst_of_the_highest_rate_can_be_counted() -> None:
 def test_an_order_has_one_place() -> None:
     assert Limit("order:{account}").as_json() == {"concurrency": 1}
     assert Limit("order:{account}", concurrency=1).concurrency == 1
-    with pytest.raises(ConfigurationError, match="run one at a time: its concurrency is 1, got 2"):
+    with pytest.raises(ConfigurationError, match="run one at a time: its concurrency must be 1, got 2"):
         Limit("order:{account}", concurrency=2)
 
 
@@ -407,5 +409,5 @@ def test_jobs_of_an_order_are_in_one_lane_whatever_their_other_limits() -> None:
 
 @pytest.mark.parametrize("key", ["order{n}", "or{n}", "o{n}:x"])
 def test_no_value_makes_an_order_by_accident(key: str) -> None:
-    with pytest.raises(ConfigurationError, match="could be taken for that of an order"):
+    with pytest.raises(ConfigurationError, match="could start with the reserved prefix 'order:'"):
         Limit(key, concurrency=2)

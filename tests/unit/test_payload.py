@@ -76,7 +76,7 @@ def test_a_value_is_refused_or_comes_back_equal(value: Any) -> None:
     ids=ascii,
 )
 def test_a_nul_is_refused_wherever_it_is(value: Any) -> None:
-    with pytest.raises(InvalidPayload, match="holds a NUL character"):
+    with pytest.raises(InvalidPayload, match="contains a NUL character"):
         there_and_back(value)
 
 

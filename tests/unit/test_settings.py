@@ -172,13 +172,13 @@ def test_a_worker_s_name_cannot_break_the_notifications_that_name_it() -> None:
 
 
 def test_an_unknown_log_format_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="log_format is 'console' or 'json', got 'xml'"):
+    with pytest.raises(ConfigurationError, match="log_format must be 'console' or 'json', got 'xml'"):
         Settings.load({"HOLDFAST_LOG_FORMAT": "xml"})
 
 
 @pytest.mark.parametrize("name", ["mail,eu", " mail", "mail ", "mail\t", "\nmail", "a/b"])
 def test_a_queue_that_no_worker_could_be_given_is_refused_wherever_it_is_named(name: str) -> None:
-    message = "no slash, no comma and no space at the ends of its name, got " + re.escape(repr(name))
+    message = "must not contain a slash or a comma, nor start or end with a space, got " + re.escape(repr(name))
     hf = Holdfast()
 
     def send() -> None: ...
@@ -226,7 +226,7 @@ def test_the_reference_table_has_every_setting() -> None:
 @pytest.mark.parametrize("name", ["health_port", "metrics_port"])
 def test_a_port_that_cannot_be_is_refused(name: str) -> None:
     with pytest.raises(
-        ConfigurationError, match=f"{name} is a port, up to 65535, got 70000; set HOLDFAST_{name.upper()}"
+        ConfigurationError, match=f"{name} must be a port up to 65535, got 70000; set HOLDFAST_{name.upper()}"
     ):
         Settings(**{name: 70_000})
 

@@ -223,21 +223,21 @@ def test_a_task_without_parentheses_or_with_a_number_for_a_policy_raises_how_to_
 
     with pytest.raises(ConfigurationError, match=r"write @hf\.task\(\) with parentheses"):
         hf.task(handler)
-    with pytest.raises(ConfigurationError, match="retry is a policy such as"):
+    with pytest.raises(ConfigurationError, match="retry must be a policy such as"):
         hf.task(retry=3)
-    with pytest.raises(UsageError, match="delay is seconds from now"):
+    with pytest.raises(UsageError, match="delay must be a number of seconds from now"):
         hf.task()(handler).using(delay="1m")
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"run_at": "tomorrow"}, "run_at is a datetime with a time zone, got 'tomorrow'"),
-        ({"run_at": 5}, "run_at is a datetime with a time zone, got 5"),
-        ({"tenant": 7}, "a tenant is a text, got 7"),
-        ({"queue": b"mail"}, "a queue is a text, got b'mail'"),
-        ({"max_attempts": "3"}, "max_attempts is 1 to 32000, got '3'"),
-        ({"batch": 7}, "batch is one made by hf.batch\\(\\), or the id of one, got 7"),
+        ({"run_at": "tomorrow"}, "run_at must be a datetime with a time zone, got 'tomorrow'"),
+        ({"run_at": 5}, "run_at must be a datetime with a time zone, got 5"),
+        ({"tenant": 7}, "a tenant must be a string, got 7"),
+        ({"queue": b"mail"}, "a queue must be a string, got b'mail'"),
+        ({"max_attempts": "3"}, "max_attempts must be from 1 to 32000, got '3'"),
+        ({"batch": 7}, "batch must be a batch made by hf.batch\\(\\), or its id, got 7"),
     ],
 )
 def test_an_option_of_the_wrong_type_is_named_with_its_value(options: dict[str, Any], expected: str) -> None:

@@ -306,7 +306,7 @@ def test_the_wait_for_a_slot_is_counted_in_hours_that_pass() -> None:
     ],
 )
 def test_cron_text_that_cannot_be_read_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="cron text") as exc_info:
+    with pytest.raises(ConfigurationError, match="cron expression") as exc_info:
         Cron(text)
     assert repr(text) in str(exc_info.value)
 

@@ -168,7 +168,7 @@ async def test_a_trusted_proxy_names_its_users_and_no_one_else_can(dsn: str) -> 
 
 @pytest.mark.parametrize(
     ("given", "why"),
-    [({"dashboard_header": "X-User"}, "believed from no one"), ({"dashboard_proxies": "10.0.0.x"}, "no address")],
+    [({"dashboard_header": "X-User"}, "has no effect"), ({"dashboard_proxies": "10.0.0.x"}, "no address")],
 )
 def test_a_proxys_header_needs_the_proxies_addresses(given: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):

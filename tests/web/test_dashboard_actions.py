@@ -23,7 +23,7 @@ async def test_selected_jobs_are_changed_at_once(shop: Holdfast) -> None:
         page = await viewer.act("/actions/selected", kind="cancel", ids=ids[:2], reason="a mistake")
         assert "2 jobs were canceled." in words(page)
         page = await viewer.act("/actions/selected", kind="retry", ids=ids)
-        assert "0 jobs were put back into the queue; 3 left as they were." in words(page)
+        assert "0 jobs were retried; 3 left as they were." in words(page)
         assert "No job was selected." in words(await viewer.act("/actions/selected", kind="retry"))
     assert [shop.jobs.get(each).status for each in ids] == ["canceled", "canceled", "queued"]
 

@@ -163,11 +163,11 @@ async def test_a_dead_job_shows_its_error_and_is_edited_and_retried_or_discarded
         page = words(await viewer.get(f"/jobs/{ids[0]}"))
         assert "ConnectionError" in page and "no route to ada" in page and "Traceback" in page and "attempt 1" in page
         page = words(await viewer.act(f"/jobs/{ids[0]}/edit", args='{"to": "eve"}'))
-        assert "Edited, and put back into the queue." in page and '"to": "eve"' in page
+        assert "Edited and retried." in page and '"to": "eve"' in page
         response = await viewer.post(f"/jobs/{ids[0]}/edit", args="{to}")
         assert response.status_code == 422 and "form.args: not JSON" in response.text
         assert "Discarded." in words(await viewer.act(f"/jobs/{ids[1]}/discard", reason="test"))
-        assert "It was left as it is" in words(await viewer.act(f"/jobs/{ids[1]}/retry"))
+        assert "Not changed" in words(await viewer.act(f"/jobs/{ids[1]}/retry"))
 
 
 async def test_a_viewer_without_jobs_write_has_no_buttons(shop: Holdfast) -> None:

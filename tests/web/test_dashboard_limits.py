@@ -22,7 +22,7 @@ async def test_limits_are_shown_with_their_use_and_filtered(shop: Holdfast) -> N
         page = words(await viewer.get("/limits"))
         assert "domain:a" in page and "ada" in page and "10 / 1 s" in page
         assert "paused by ada" in page and ": <b>late</b>" in page and "ends in" in page
-        assert page.index("domain:c") < page.index("domain:a"), "what holds jobs back is first"
+        assert page.index("domain:c") < page.index("domain:a"), "keys that throttle come first"
         page = words(await viewer.get("/limits", prefix="api:"))
         assert "api:b" in page and "domain:a" not in page
         page = words(await viewer.get("/limits", busy="true"))
@@ -74,7 +74,7 @@ async def test_a_wrong_number_is_refused_with_a_sentence(shop: Holdfast) -> None
     async with browser(shop, serving.token(shop, None)) as viewer:
         await viewer.get("/limits/key", key="domain:a")
         response = await viewer.post("/limits/set", key="domain:a", burst="0.5")
-        assert response.status_code == 422 and "burst is 1 or more" in words(response.text)
+        assert response.status_code == 422 and "burst must be 1 or more" in words(response.text)
         response = await viewer.post("/limits/set", key="domain:a", concurrency="many")
         assert response.status_code == 422 and "form.concurrency: expected int" in words(response.text)
         assert (await viewer.post("/limits/set", key="domain:a", shown="[1")).status_code == 422

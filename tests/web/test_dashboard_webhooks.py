@@ -77,7 +77,10 @@ async def test_an_endpoint_is_added_and_its_secret_shown_once(shop: Holdfast) ->
     [
         ({"url": ""}, "1 to 2000 characters"),
         ({"url": "http://one.example.com"}, "https://"),
-        ({"url": f"https://one.example.com/{HOSTILE}", "timeout": "soon"}, "the timeout is a number of seconds, got"),
+        (
+            {"url": f"https://one.example.com/{HOSTILE}", "timeout": "soon"},
+            "the timeout must be a number of seconds, got",
+        ),
         ({"url": "https://one.example.com", "timeout": "900"}, "timeout"),
         ({"url": "https://one.example.com", "events": "a*b"}, "types such as order.paid"),
         ({"url": "https://one.example.com", "prefix": "X Y"}, "1 to 40 letters"),

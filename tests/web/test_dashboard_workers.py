@@ -63,7 +63,7 @@ async def test_a_worker_is_asked_to_drain_and_then_to_stop_now(shop: Holdfast, s
         assert "Within a few seconds w claims nothing more, finishes its jobs and ends." in page
         assert "draining" in page and f": it leaks {EVIL}" in page and "Stop now" in page
         page = words(await viewer.act("/workers/stop", worker="w", now="yes"))
-        assert "w gives its jobs back and ends." in page and "stopping" in page and "Stop now" not in page
+        assert "w releases its jobs and ends." in page and "stopping" in page and "Stop now" not in page
         assert (await viewer.post("/workers/stop", worker="nobody")).status_code == 404
     assert sql("SELECT kind, target, by, reason FROM audit WHERE kind LIKE 'workers%%' ORDER BY id") == [
         ("workers.drain", "w", "of None", f"it leaks {EVIL}"),

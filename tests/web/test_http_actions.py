@@ -77,8 +77,8 @@ async def test_jobs_are_canceled_by_a_filter(http: httpx.AsyncClient, sql: Sql) 
     ("body", "at"),
     [
         ({"kind": "retry", "filter": {}}, "the filter is empty"),
-        ({"kind": "retry"}, "by filter or by ids"),
-        ({"kind": "retry", "filter": {"task": "a"}, "ids": [str(uuid.uuid4())]}, "by filter or by ids"),
+        ({"kind": "retry"}, "either filter or ids"),
+        ({"kind": "retry", "filter": {"task": "a"}, "ids": [str(uuid.uuid4())]}, "either filter or ids"),
         ({"kind": "retry", "filter": {"tusk": "a"}}, "body.filter: no such field 'tusk'"),
         ({"kind": "retry", "filter": {"task": 7}}, "body.filter.task"),
         ({"kind": "retry", "filter": {"task": None}}, "body.filter.task"),
@@ -87,7 +87,7 @@ async def test_jobs_are_canceled_by_a_filter(http: httpx.AsyncClient, sql: Sql) 
         ({"kind": "retry", "filter": {"status": "queued"}}, "retry changes jobs that are failed or dead"),
         ({"kind": "retry", "filter": {"status": "deda"}}, "body.filter.status"),
         ({"kind": "retry", "filter": {"args": {}}}, "body.filter.args"),
-        ({"kind": "retry", "filter": {"args": {"a": "\x00"}}}, "body.filter holds a NUL"),
+        ({"kind": "retry", "filter": {"args": {"a": "\x00"}}}, "body.filter contains a NUL"),
         (
             {"kind": "retry", "filter": {"task": "shop.fail", "since": "1h", "until": "2001-01-01T00:00:00Z"}},
             "time span",
@@ -169,7 +169,7 @@ async def test_a_tenant_acts_on_and_sees_only_its_own(
 async def test_a_tenants_action_keeps_to_its_tenant_for_its_whole_life(
     shop: Holdfast, http: httpx.AsyncClient, sql: Sql
 ) -> None:
-    """With an Idempotency-Key nothing is worked off in the request, so upkeep does all of it."""
+    """With an Idempotency-Key nothing is processed in the request, so upkeep does all of it."""
     mine, others = dead_jobs(shop, sql), dead_jobs(shop, sql, "other")
     body = {"kind": "discard", "filter": {"task": "shop.fail"}}
     first, again = [

@@ -454,8 +454,8 @@ async def test_a_tick_runs_jobs_for_a_caller_with_one_of_two_secrets(dsn: str, h
             for wrong in ({}, {"x-internal-secret": "an other secret of cron"}, {"x-internal-secret": b"\xff\xfe"}):
                 problem(await http.post("/tick", headers=wrong), 401, "unauthorized")
                 problem(await http.post("/tick", headers=wrong, json={"max_jobs": "x"}), 401, "unauthorized")
-            misspelled = await http.post("/tick?maxjobs=1", headers={"x-internal-secret": old})
-            assert "no such parameter" in problem(misspelled, 422, "invalid")["detail"]
+            misspelt = await http.post("/tick?maxjobs=1", headers={"x-internal-secret": old})
+            assert "no such parameter" in problem(misspelt, 422, "invalid")["detail"]
             elsewhere = await http.post("/tick", headers={"x-internal-secret": old}, json={"queues": ["mail"]})
             assert elsewhere.json()["claimed"] == 0
             first = await http.post("/tick", headers={"x-internal-secret": old}, json={"max_jobs": 2})

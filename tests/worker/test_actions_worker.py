@@ -84,7 +84,7 @@ def test_waiting_too_long_raises_and_the_action_goes_on(hf: Holdfast, sql: Sql, 
     with core.session(dsn, autocommit=False) as open_:
         open_.execute("select 1 from dead where id = %s for update", [id_])
         started = hf.actions.start("retry", {"task": "t"})
-        with pytest.raises(TimeoutError, match="it goes on"):
+        with pytest.raises(TimeoutError, match="it continues"):
             hf.actions.join(started.id, 0.1)
         assert hf.actions.get(started.id).locked == 1
     assert hf.actions.join(started.id).changed == 1
@@ -102,15 +102,15 @@ def test_an_action_is_aborted_once(hf: Holdfast, sql: Sql, dsn: str) -> None:
 
 def test_mistakes_are_refused_with_what_to_do(hf: Holdfast) -> None:
     for wrong, says in (
-        (lambda: hf.actions.start("retry"), "a filter is a JSON object"),
+        (lambda: hf.actions.start("retry"), "a filter must be a JSON object"),
         (lambda: hf.actions.start("retry", {}), "the filter is empty"),
         (lambda: hf.actions.start("retry", {"taks": "t"}), "no field 'taks'"),  # type: ignore[typeddict-unknown-key]
         (lambda: hf.actions.start("retry", {"since": datetime(2026, 1, 1)}), "a time with its zone"),
-        (lambda: hf.actions.start("move", {"task": "t"}), 'the parameters of move are {"queue": VALUE}'),
-        (lambda: hf.actions.start("retry", ids=[]), "a list has 1 to 10,000 ids"),
+        (lambda: hf.actions.start("move", {"task": "t"}), 'the parameters of move must be {"queue": VALUE}'),
+        (lambda: hf.actions.start("retry", ids=[]), "a list must have 1 to 10,000 ids"),
         (lambda: hf.actions.start("retry", ids=["x"]), "is not an id"),
-        (lambda: hf.actions.start("retry", {"task": "t"}, by="a\0"), "holds a NUL"),
-        (lambda: hf.actions.list(by=7), "by is a text"),  # type: ignore[arg-type]
+        (lambda: hf.actions.start("retry", {"task": "t"}, by="a\0"), "contains a NUL"),
+        (lambda: hf.actions.list(by=7), "by must be a string"),  # type: ignore[arg-type]
     ):
         with pytest.raises(UsageError, match=says):
             wrong()

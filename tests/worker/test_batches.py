@@ -248,7 +248,7 @@ async def test_a_transaction_of_the_callers_does_not_hold_up_a_worker(hf: Holdfa
 
 
 def test_a_batch_needs_a_name_and_a_callback_that_is_a_task(hf: Holdfast) -> None:
-    with pytest.raises(UsageError, match="a batch's name has 1 to 200 characters"):
+    with pytest.raises(UsageError, match="a batch's name must have 1 to 200 characters"):
         hf.batch("")
-    with pytest.raises(UsageError, match="on_done is a task"):
+    with pytest.raises(UsageError, match="on_done must be a task"):
         hf.batch("x", on_done=print)  # type: ignore[arg-type]

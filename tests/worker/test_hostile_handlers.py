@@ -1,4 +1,4 @@
-"""Handlers, middleware and resources that misbehave: one attempt fails, its neighbours and the worker do not."""
+"""Handlers, middleware and resources that misbehave: one attempt fails, its neighbors and the worker do not."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ HEADERS: dict[str, Any] = {
     "not JSON": {"a": object()},
     "no number of JSON's": {"a": float("nan")},
     "a NUL": {"a": "\x00"},
-    "half a character": {"a": "\ud800"},
+    "lone surrogate": {"a": "\ud800"},
     "too large": {"a": "x" * 2_000_000},
     "no object": ["a"],
 }

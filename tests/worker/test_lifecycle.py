@@ -221,7 +221,7 @@ def test_a_deadline_before_the_job_may_start_is_refused(hf: Holdfast) -> None:
 
     with pytest.raises(UsageError, match="a deadline of 00:00:05 is not after the time the job may start"):
         each.using(delay=10, deadline=5).enqueue()
-    with pytest.raises(UsageError, match="deadline is seconds from now"):
+    with pytest.raises(UsageError, match="deadline must be a number of seconds from now"):
         each.using(deadline=0)
 
 
@@ -279,7 +279,7 @@ async def test_progress_that_is_no_number_is_refused(hf: Holdfast) -> None:
 
     async with working(hf):
         info = await ended(hf, (await wrong.aenqueue()).id)
-    assert info.last_error and "progress is counted in numbers, got nan" in info.last_error["message"]
+    assert info.last_error and "progress must be a finite number, got nan" in info.last_error["message"]
 
 
 @dataclass

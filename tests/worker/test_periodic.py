@@ -231,9 +231,9 @@ def test_registration_refuses_what_an_enqueue_would(hf: Holdfast) -> None:
         report.schedule("r", EVERY_SECOND, "three")  # type: ignore[arg-type]
     with pytest.raises(InvalidPayload):
         report.schedule("r", EVERY_SECOND)  # type: ignore[call-arg]
-    with pytest.raises(ConfigurationError, match="cron text 'daily'"):
+    with pytest.raises(ConfigurationError, match="cron expression 'daily'"):
         report.schedule("r", "daily", 3)
-    with pytest.raises(UsageError, match="a schedule's name has 1 to 200"):
+    with pytest.raises(UsageError, match="a schedule's name must have 1 to 200"):
         report.schedule("", EVERY_SECOND, 3)
     assert hf.registry.schedules == {}
     report.schedule("r", EVERY_SECOND, 3)

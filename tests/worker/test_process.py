@@ -199,7 +199,7 @@ async def test_a_stopped_worker_leaves_no_process(app: Holdfast, tmp_path: Path)
     for pid in busy:
         await gone(pid)
     info = await app.jobs.aget(job.id)
-    assert info is not None and (info.status, info.attempts) == (Status.QUEUED, 0), "given back"
+    assert info is not None and (info.status, info.attempts) == (Status.QUEUED, 0), "released"
 
 
 async def test_a_stopping_worker_gives_back_what_waits_for_a_process(app: Holdfast, sql: Any, tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ async def test_a_handler_that_breaks_the_line_to_its_worker_fails_alone(
         babbled = last_error(await ended(app, (await crunch.babble.aenqueue()).id))
         assert (await ended(app, (await crunch.add.aenqueue(1)).id)).status is Status.SUCCEEDED
     assert "while running the job" in closed["message"]
-    assert "broke the line to its worker and was killed while running the job" in babbled["message"]
+    assert "sent invalid data to its worker and was killed while running the job" in babbled["message"]
     assert shut["message"] == babbled["message"].replace("babble", "shut_down")
 
 

@@ -54,7 +54,7 @@ async def test_progress_headers_and_batch_reach_the_process_and_come_back(app: H
         assert (progress["done"], progress["total"], progress["message"]) == (999, 1000, "row 999")
         assert (await batch.ajoin(40)).succeeded == 1
         info = await ended(app, (await crunch.wrong_progress.aenqueue()).id)
-        assert info.last_error and "progress is counted in numbers, got 'half'" in info.last_error["message"]
+        assert info.last_error and "progress must be a finite number, got 'half'" in info.last_error["message"]
 
 
 async def test_a_resource_is_opened_once_in_each_process(app: Holdfast) -> None:

@@ -101,7 +101,7 @@ def test_a_runner_that_does_not_fit_is_refused_by_name() -> None:
         hf.task(name="d", runner="async")(plain)
     with pytest.raises(ConfigurationError, match="'e' has runner 'thread', but its handler is a coroutine"):
         hf.task(name="e", runner="thread")(asynchronous)
-    with pytest.raises(ConfigurationError, match="'f' has runner 'proces'; it is 'async', 'thread' or 'process'"):
+    with pytest.raises(ConfigurationError, match="'f' has runner 'proces'; it must be 'async', 'thread' or 'process'"):
         hf.task(name="f", runner="proces")(plain)  # type: ignore[arg-type]
 
 

@@ -128,7 +128,7 @@ class Bench:
         return rates[True], rates[False]
 
     def drain_rate(self, jobs: int, processes: int = 1, module: str = WORKER) -> float:
-        """Let workers finish so many jobs that are there. Return jobs a second by the database's clock."""
+        """Drain `jobs` waiting jobs with workers. Return jobs a second by the database's clock."""
         self.drain(jobs, processes, module=module)
         number, seconds = self.window()
         return number / seconds
@@ -181,7 +181,7 @@ class Bench:
     def drain(
         self, jobs: int, processes: int = 1, *arguments: object, module: str = WORKER, **settings: object
     ) -> None:
-        """Let worker processes finish so many jobs."""
+        """Wait until worker processes have finished `jobs` jobs."""
         count = self.finished if jobs > 5000 else self.counted  # statistics lag too much for few jobs
         earlier, before = self.counted(), count()
         last, since = before, time.monotonic()

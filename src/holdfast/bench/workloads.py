@@ -130,8 +130,8 @@ DEFAULTS = {"tenant": None, "key": None, "flood": 0.0, "age": 0.0, "queue": "def
 
 
 def fill_groups(bench: Bench, jobs: int, groups: int, arguments: str = f"'text', '{TEXT}'", **options: Any) -> None:
-    """Insert jobs of so many tenants or keys in turn, after a share `flood` of all jobs that belongs to the first.
-    `tenant` and `key` are the names' beginnings, `age` the seconds since the jobs were due."""
+    """Insert jobs of `groups` tenants or keys in turn, after a share `flood` of all jobs that belongs to the first.
+    `tenant` and `key` are prefixes of the names, `age` the seconds since the jobs were due."""
     bench.report(f"filling: {jobs:,} jobs of {groups:,} groups")
     with bench.connection() as conn, conn.transaction():
         conn.execute("SELECT set_config('holdfast.announces', 'on', true)")

@@ -1,4 +1,4 @@
-"""Actions on jobs, by ids or by a filter: shows what would change, asks, starts it, and follows it to its end."""
+"""Actions on jobs, by ids or by a filter: show what would change, ask, start it, and follow it to its end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEFT = {
     "discard": "unknown, or not failed or dead",
     "cancel": "unknown, or ended",
 }
-WAITING = "unknown, not waiting, or it was so before"
+WAITING = "unknown, not waiting, or already in that state"
 
 All = Annotated[bool, typer.Option("--all", help="All failed and dead jobs.")]
 

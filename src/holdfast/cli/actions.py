@@ -46,7 +46,7 @@ def _id(text: str | None) -> str | None:
 
 def _show_next(found: list[ActionInfo], limit: int, as_json: bool) -> None:
     if len(found) == limit and not as_json:
-        render.note(f"there may be more; go on with --before {found[-1].id}")
+        render.note(f"there may be more; continue with --before {found[-1].id}")
 
 
 def _more(it: ActionInfo) -> dict[str, Any]:

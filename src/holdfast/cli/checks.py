@@ -70,7 +70,7 @@ class Check:
 
 
 class Installation:
-    """The database and settings under examination."""
+    """The database and settings that are checked."""
 
     def __init__(self, settings: Settings, max_age: float) -> None:
         self.settings = settings
@@ -78,7 +78,7 @@ class Installation:
         self.calls = Calls(settings.schema)
         self.server_calls = DoctorCalls(settings.schema)
         self.server: dict[str, Any] = {}
-        # Connects as if behind a pooler, without prepared statements and start-up options, which always works.
+        # Connects as if behind a pooler, without prepared statements and startup options, which always works.
         self.session = ThreadSession(settings.with_(pooler=True), "doctor")
 
     def ask(self, call: Call[T]) -> T:
@@ -130,7 +130,7 @@ def check_versions() -> Check:
 
 
 def check_database(installation: Installation) -> Check:
-    """Connect as clients do, and detect a pooler that rejects start-up options."""
+    """Connect as clients do, and detect a pooler that rejects startup options."""
     plain = ThreadSession(installation.settings, "doctor")
     try:
         installation.server = plain.run(installation.server_calls.server())
@@ -138,7 +138,7 @@ def check_database(installation: Installation) -> Check:
         if "unsupported startup parameter" not in str(error):
             raise
         installation.server = installation.ask(installation.server_calls.server())
-        return Check("database", ERROR, "a pooler rejects start-up options", "set HOLDFAST_POOLER=1")
+        return Check("database", ERROR, "a pooler rejects startup options", "set HOLDFAST_POOLER=1")
     finally:
         plain.close()
     found = installation.server
@@ -158,13 +158,13 @@ def check_servers(installation: Installation) -> Check:
 
 
 def judge_servers(servers: list[tuple[str, str]]) -> Check:
-    """Every server of the DSN should be there, and one of them the primary."""
+    """Check that every server of the DSN can be reached, and that one of them is the primary."""
     found = ", ".join(f"{address} {role}" for address, role in servers)
     roles = [role for _, role in servers]
     if len(servers) > 1 and not {"primary", "standby"}.issuperset(roles):
         return Check("servers", WARNING, found, "a failover to one that is unreachable is impossible; start it")
     if roles.count("primary") > 1:
-        return Check("servers", ERROR, found, "two primaries do not share their jobs; which one is the database?")
+        return Check("servers", ERROR, found, "two primaries do not share jobs; remove one from the DSN")
     return Check("servers", OK, found)
 
 
@@ -176,7 +176,7 @@ def check_clock(installation: Installation) -> Check:
 
 
 def judge_clock(skew: float, round_trip: float) -> Check:
-    """Only the database's clock is used, so a difference matters only to readers of logs."""
+    """Compare the clocks. Only the database's is used, so a difference matters only to readers of logs."""
     found = f"this machine and the database differ by {abs(skew):.3f} s"
     if abs(skew) > SKEW + round_trip / 2:
         return Check("clock", WARNING, found, "only the database's clock is used, but log times will differ; check NTP")
@@ -189,7 +189,7 @@ def check_durability(installation: Installation) -> Check:
 
 
 def judge_durability(settings: Mapping[str, str]) -> Check:
-    """A job is accepted when its transaction commits, so commits must be durable."""
+    """Check that commits are durable: a job is accepted when its transaction commits."""
     found = ", ".join(f"{name} {settings[name]}" for name in DURABILITY)
     if settings["fsync"] == "off":
         return Check("durability", ERROR, found, "a crash can lose or corrupt accepted jobs; set fsync = on")
@@ -213,7 +213,7 @@ def check_settings(installation: Installation) -> Check:
 
 
 def judge_settings(settings: Mapping[str, str]) -> Check:
-    """Isolation, date style and client encoding are set on each connection, so no value of theirs does harm."""
+    """Check defaults of the server. Isolation, date style and client encoding are set on each connection."""
     if settings["default_transaction_read_only"] == "on":
         advice = "nothing can be enqueued or run; set it to off for this database and role"
         return Check("settings", ERROR, "default_transaction_read_only is on", advice)
@@ -249,19 +249,19 @@ def check_pooler(installation: Installation) -> Check:
 
 
 def judge_pooler(found: Pooling, configured: bool) -> Check:
-    """Prepared statements, LISTEN and start-up options do not work with a pooler in transaction mode."""
+    """Check HOLDFAST_POOLER: a pooler in transaction mode breaks prepared statements, LISTEN and startup options."""
     if found.moves and not configured:
         return Check("pooler", WARNING, "a pooler in transaction mode", "set HOLDFAST_POOLER=1")
     if found.moves:
         return Check("pooler", OK, "a pooler in transaction mode, as HOLDFAST_POOLER says")
     if configured:
-        advice = "workers poll where they could listen; unset HOLDFAST_POOLER unless a pooler is to come"
+        advice = "workers poll instead of listening; unset HOLDFAST_POOLER unless you plan to add a pooler"
         return Check("pooler", OK, "HOLDFAST_POOLER is set, but no pooler in transaction mode was found", advice)
     return Check("pooler", OK, "a pooler in session mode" if found.present else "none")
 
 
 def check_horizon(installation: Installation) -> Check:
-    """Old transactions keep vacuum from removing dead rows, which slows every scan."""
+    """Check for old transactions, which keep vacuum from removing dead rows and so slow every scan."""
     holders = installation.ask(installation.server_calls.horizon())
     held = [h for h in holders if h["seconds"] is None or h["seconds"] > installation.max_age]
     if not held:
@@ -281,7 +281,7 @@ def check_horizon(installation: Installation) -> Check:
 
 
 def check_rabbitmq(installation: Installation) -> Check:
-    """Jobs run without the broker too, so an unreachable one is a warning."""
+    """Check that the broker can be reached. Jobs run without it too, so this is only a warning."""
     where = rabbitmq.address(installation.settings)
     if (why := rabbitmq.why_not(installation.settings)) is not None:
         advice = "workers poll meanwhile; start the broker, or correct HOLDFAST_AMQP_URL"
@@ -348,7 +348,7 @@ def check_history(installation: Installation) -> Check:
     row = installation.ask(installation.server_calls.history())
     if row["stray"]:
         found = f"{row['stray']} rows are in history_default, because their day had no partition"
-        advice = "move them out, or their day's partition cannot be made; workers make partitions in time"
+        advice = "workers move up to 10,000 of a day when they create its partition; move more by hand"
         return Check("history", WARNING, found, advice)
     if row["days"] <= 1:
         found = "there is no partition for tomorrow" if row["days"] else "there is no partition for today"
@@ -357,7 +357,7 @@ def check_history(installation: Installation) -> Check:
 
 
 def check_workers(installation: Installation) -> Check:
-    """Any live worker reclaims expired leases, so leftover ones mean that none is alive."""
+    """Check for expired leases. Any live worker reclaims them, so leftover ones mean that none is alive."""
     alive = [w for w in installation.ask(installation.calls.workers.list()) if w["alive"]]
     expired = installation.ask(installation.calls.workers.expired_claims(RECLAIM_WITHIN))
     if expired["claims"]:
@@ -403,7 +403,7 @@ def _called(task: str) -> str:
 
 
 def check_levels(installation: Installation) -> Check:
-    """Backlogs and slow passes are no installation faults, so even a critical level is only a warning."""
+    """Check the levels of metrics. They are no fault of the installation, so a critical one is only a warning."""
     levels = [each for each in installation.ask(installation.calls.figures.levels()) if each.level is not None]
     if not levels:
         return Check("levels", OK, "nothing was run in the last 5 minutes")
@@ -418,7 +418,7 @@ def check_levels(installation: Installation) -> Check:
 
 
 def check_schedules(installation: Installation) -> Check:
-    """The leader fires schedules in time, so a late one means that there is no leader or that it cannot."""
+    """Check for late schedules: a late one means that there is no leader, or that it cannot fire it."""
     schedules = [each for each in installation.ask(installation.calls.schedules.list()) if not each.paused]
     late = [each for each in schedules if each.problem or each.overdue > OVERDUE]
     if late:
@@ -429,7 +429,7 @@ def check_schedules(installation: Installation) -> Check:
 
 
 def check_batches(installation: Installation) -> Check:
-    """A batch ends with its last job, unless it was never closed or its callback cannot be enqueued."""
+    """Check for batches whose jobs have ended: never closed, or with a callback that cannot be enqueued."""
     batches = installation.ask(installation.calls.batches.lingering())
     held = [each for each in batches if not each["open"] and each["age"] > OVERDUE]
     if held:
@@ -446,7 +446,7 @@ def check_batches(installation: Installation) -> Check:
 
 
 def check_limits(installation: Installation) -> Check:
-    """Counts change in the transaction of the job that they count, so a wrong one is a sign of damage."""
+    """Check the counts of limits. They change in the transaction of their job, so a wrong one means damage."""
     drift = installation.ask(installation.calls.limits.reconcile(repair=False))
     if drift:
         first = drift[0]

@@ -105,7 +105,7 @@ def _warn(hf: Holdfast, queue: str) -> None:
     """Warn of what would make it wait forever."""
     key = f"queue:{queue}"
     if any(each.key == key and each.paused for each in hf.limits.list(key, busy=True, limit=10)):
-        render.note(f"warning: {key} is paused; to go on: holdfast resume {key}", "yellow")
+        render.note(f"warning: {key} is paused; to continue: holdfast resume {key}", "yellow")
     if not any(queue in each["queues"] and each["alive"] for each in hf.workers.list()):
         start = f"holdfast worker ... --queues {queue}"
         render.note(f"warning: no live worker serves queue {queue}; start one: {start}", "yellow")

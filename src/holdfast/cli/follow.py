@@ -31,7 +31,7 @@ def following(line: Callable[[T], Text], what: str, hint: str | None = None) -> 
         with _shown_live(line) if render.err().is_terminal else _shown_in_lines(line) as show:
             yield show
     except KeyboardInterrupt:
-        render.note("\n".join([f"no longer watching; {what} goes on", *([hint] if hint else [])]))
+        render.note("\n".join([f"no longer watching; {what} continues", *([hint] if hint else [])]))
         raise typer.Exit(130) from None
 
 

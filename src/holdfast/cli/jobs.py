@@ -49,7 +49,7 @@ def list_jobs(
         found, rest = result.jobs, result.next
     show_jobs(hf, found, "created=created_at", where, as_json=as_json, empty="no jobs match", limit=limit)
     if rest is not None:
-        render.note(f"there may be more; go on with --before {rest}")
+        render.note(f"there may be more; continue with --before {rest}")
 
 
 def show_jobs(
@@ -205,7 +205,7 @@ def prioritize(
 
 @group.command(epilog="Example: holdfast jobs move --queue default --task app.report --to reports")
 def move(
-    hf: Holdfast, jobs: act.Selected, to: Annotated[str, typer.Option(metavar="QUEUE", help="Where they shall wait.")]
+    hf: Holdfast, jobs: act.Selected, to: Annotated[str, typer.Option(metavar="QUEUE", help="The target queue.")]
 ) -> None:
     """Move waiting jobs to another queue; their limits stay."""
     act.act(hf, "move", jobs, queue=to)
@@ -265,16 +265,16 @@ def rerun(
     hf: Holdfast,
     id_: Id,
     from_step: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Do this step and all after it anew; earlier results stay.")
+        str | None, typer.Option(metavar="NAME", help="Run this step and all later ones again; keep earlier results.")
     ] = None,
     *,
     author: Author,
     as_json: AsJson = False,
 ) -> None:
-    """Queue a job that has ended again, with fresh attempts."""
+    """Run a job that has ended again, with fresh attempts."""
     put_back = hf.jobs.rerun(checked_id(id_), from_step=from_step, **author)
     if not put_back:
-        raise HoldfastError(f"job {id_} was not put back: a newer job holds its dedupe key")
+        raise HoldfastError(f"job {id_} was not rerun: a newer job holds its dedupe key")
     render.show_result({"id": id_, "outcome": "queued"}, f"queued job {id_}", as_json=as_json)
 
 
@@ -363,7 +363,7 @@ def _pause(pause: dict[str, Any] | None) -> str:
 def wanted(
     hf: Holdfast,
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")],
-    within: Annotated[str, typer.Option(metavar="TIME", help="By when all that waits has started.")] = "60s",
+    within: Annotated[str, typer.Option(metavar="TIME", help="Time in which all waiting jobs have started.")] = "60s",
     as_json: AsJson = False,
 ) -> None:
     """Print how many slots a queue wants, for autoscalers: to start what waits in time, and keep up with its rate."""

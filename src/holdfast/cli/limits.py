@@ -40,7 +40,7 @@ def list_limits(
     hf: Holdfast,
     *,
     prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only keys that begin so, as in domain: or tenant:.")
+        str, typer.Option(metavar="TEXT", help="Only keys with this prefix, such as domain: or tenant:.")
     ] = "",
     busy: Annotated[bool, typer.Option("--busy", help="Only keys that run or throttle jobs.")] = False,
     limit: Limit = 50,

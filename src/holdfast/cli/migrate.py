@@ -81,7 +81,7 @@ def _locks(part: PlanPart) -> str:
         by_mode.setdefault(mode, []).append(table)
     what = "; ".join(f"{', '.join(tables)} ({mode})" for mode, tables in by_mode.items())
     if part.at_most is None:
-        return f"locks {what} as long as it runs, outside a transaction: reads and writes go on"
+        return f"locks {what} as long as it runs, outside a transaction: reads and writes continue"
     return f"locks {what} for at most {part.at_most:g} s a statement"
 
 

@@ -33,7 +33,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Job ids, or options that choose jobs.")]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; `holdfast audit` shows it.")]
-Before = Annotated[str | None, typer.Option(metavar="ID", help="Go on after this one, the last of the list before.")]
+Before = Annotated[
+    str | None, typer.Option(metavar="ID", help="Continue after this id, the last one of the previous list.")
+]
 
 
 def _actor(by: str | None) -> str | None:
@@ -183,7 +185,7 @@ def seconds(text: str, option: str) -> float:
     """Parse a duration: 90, 90s, 10m, 1h30m, 2d."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd]|$)", text.strip())
     if not parts or "".join(n + unit for n, unit in parts) != re.sub(r"\s", "", text):
-        raise UsageError(f"{option} is a length of time such as 90s, 10m, 1h30m or 2d, got {text!r}")
+        raise UsageError(f"{option} must be a length of time such as 90s, 10m, 1h30m or 2d, got {text!r}")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
@@ -197,7 +199,7 @@ def moment(text: str | None, option: str) -> datetime | None:
         try:
             return datetime.now(UTC) - timedelta(seconds=seconds(text, option))
         except UsageError:
-            raise UsageError(f"{option} is a time such as 2h (ago) or 2026-01-31T12:00, got {text!r}") from None
+            raise UsageError(f"{option} must be a time such as 2h (ago) or 2026-01-31T12:00, got {text!r}") from None
     return at.astimezone() if at.tzinfo is None else at
 
 

@@ -31,7 +31,7 @@ def pause(
 ) -> None:
     """Pause a queue, a task, a tenant or a limit's key.
 
-    It takes effect at once. Running jobs go on; waiting ones keep their
+    It takes effect at once. Running jobs continue; waiting ones keep their
     place and their attempts.
     """
     lasts = None if length is None else seconds(length, "--for")

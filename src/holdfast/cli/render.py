@@ -1,4 +1,4 @@
-"""Output of commands: tables for people, JSON for programs, colours on terminals only."""
+"""Output of commands: tables for people, JSON for programs, colors on terminals only."""
 
 from __future__ import annotations
 

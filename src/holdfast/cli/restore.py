@@ -1,4 +1,4 @@
-"""`holdfast after-restore`: put a database in order that was restored to the past."""
+"""`holdfast after-restore`: repair a database that was restored from a backup."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ SHOWN = 10
 def after_restore(
     hf: Holdfast,
     *,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show the changes.")] = False,
     before: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="What was there before 2026-01-31T12:00 is the past. Default: the server's start."
+            metavar="TIME",
+            help="Repair data from before this time, such as 2026-01-31T12:00. Default: the server's start.",
         ),
     ] = None,
     author: Author,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a database in order that was restored from a backup: leases, schedules, messages and deliveries.
+    """Repair leases, schedules, messages and deliveries of a database that was restored from a backup.
 
-    Shows what would be done, and asks. Repeated, it finds nothing to do.
+    Show the changes and ask before making them. A second run finds nothing to do.
     """
     at = moment(before, "--before")
     found = hf.actions.after_restore(plan=True, before=at)
@@ -56,7 +57,7 @@ def _show(found: Restored, as_json: bool, what: str) -> None:
 
 def _print(found: Restored, what: str) -> None:
     before, newest = _time(found.before), _time(found.newest)
-    render.echo(f"{what}, for what was there before {before} (last sign of life: {newest})")
+    render.echo(f"{what}, for data from before {before} (newest entry: {newest})")
     for line in _lines(found):
         render.echo(f"  {line}")
     if found.more:
@@ -69,10 +70,10 @@ def _time(moment: datetime | None) -> str:
 
 def _lines(found: Restored) -> Iterator[str]:
     if found.nothing:
-        yield "nothing: all is in order"
+        yield "nothing to do"
     if found.jobs or found.workers:
         jobs, workers = render.plural(found.jobs, "running job"), render.plural(len(found.workers), "worker")
-        yield f"give back {jobs} of {workers} that are no more, attempts counted"
+        yield f"reclaim {jobs} of {workers} that no longer exist; the attempts count"
     if found.messages or found.deliveries:
         messages = render.plural(found.messages, "message")
         deliveries = render.plural(found.deliveries, "delivery")
@@ -82,6 +83,6 @@ def _lines(found: Restored) -> Iterator[str]:
         slots = render.plural(each.fires, "missed slot")
         yield f"fire {slots} of schedule {each.name} ({each.missed}), due since {_time(each.since)}"
     if found.tokens:
-        yield "move tokens past the greatest that is stored"
+        yield "raise tokens above the greatest stored one"
     if found.actions:
-        yield f"leave {render.plural(found.actions, 'running action')} to go on; see: holdfast actions --running"
+        yield f"leave {render.plural(found.actions, 'running action')} to continue; see: holdfast actions --running"

@@ -22,11 +22,11 @@ def signal(
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="For the jobs of this tenant.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a signal its value: jobs that wait for it go on."""
+    """Give a signal its value: jobs that wait for it continue."""
     try:
         decoded = msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"the value is JSON, got {value[:60]!r}: {error}") from None
+        raise UsageError(f"the value must be JSON, got {value[:60]!r}: {error}") from None
     first = hf.signal(name, decoded, tenant=tenant)
     text = "sent" if first else "it has a value already, which stays"
     render.show_result({"name": name, "existing": not first}, text, as_json=as_json)

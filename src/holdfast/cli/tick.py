@@ -48,7 +48,7 @@ def tick(
 
 
 def _warn_of_waiting_jobs(hf: Holdfast) -> None:
-    """Warn of due jobs in queues that neither this tick nor a live worker serves. A failure to look is none."""
+    """Warn of due jobs in queues that neither this tick nor a live worker serves. A failure of the check is ignored."""
     from holdfast.client.delivery import with_queues
 
     served = with_queues(hf, hf.settings).queue_list

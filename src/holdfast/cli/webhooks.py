@@ -100,7 +100,8 @@ def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Where to post to; https unless --dev.")],
     *,
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose events. Default: events without a tenant.")
+        str | None,
+        typer.Option(metavar="NAME", help="Tenant whose events it receives. Default: only events without a tenant."),
     ] = None,
     event: Annotated[
         list[str] | None,
@@ -306,7 +307,7 @@ def redeliver(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send deliveries again: failed ones with fresh attempts, delivered ones anew, waiting ones at once."""
+    """Send deliveries again: failed ones with fresh attempts, delivered ones as new ones, waiting ones at once."""
     check_selection(ids, every, where, "give delivery ids, or --all with --endpoint, --tenant, --since or --until")
     if every:
         render.confirm(f"send every {status} delivery that matches again?", yes)

@@ -63,7 +63,7 @@ def stop(
 ) -> None:
     """Ask one worker to claim nothing more, finish its jobs and exit 0.
 
-    It looks every 2 seconds (setting upkeep). A supervisor does not start
+    It reads the request every 2 seconds (setting upkeep). A supervisor does not start
     it again; other tools that restart processes may.
     """
     worker = hf.workers.stop(id_, now=now, **author)

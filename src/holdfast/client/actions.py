@@ -20,12 +20,12 @@ from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import Call
 from holdfast.store.calls import Calls
 
-LONGEST_REST = 0.5  # seconds between looks at an action
+LONGEST_REST = 0.5  # seconds between polls of an action
 
 
 class Actions(Noun):
-    """`hf.actions`. An action on jobs is worked off in small steps by the leader's upkeep and by those who wait for it;
-    it goes on after a crash, and changes each job once."""
+    """`hf.actions`. The leader's upkeep, and callers that wait, process an action in small steps. It survives crashes
+    and changes each job once."""
 
     def _preview(
         self,
@@ -105,7 +105,7 @@ class Actions(Noun):
         self, action_id: str, timeout: float | None = None, *, on_progress: Callable[[ActionInfo], None] | None = None
     ) -> Steps[ActionInfo]:
         """Work on an action until it has ended, and return it. on_progress is called with it after each step. Raise
-        TimeoutError if it has not ended in time; it goes on."""
+        TimeoutError if it has not ended in time; it continues."""
         ends = None if timeout is None else time.monotonic() + timeout
         while True:
             began = time.monotonic()
@@ -117,7 +117,7 @@ class Actions(Noun):
             if info.ended:
                 return info
             if ends is not None and time.monotonic() + rest > ends:
-                raise TimeoutError(f"action {action_id} has not ended within {timeout:g} s; it goes on")
+                raise TimeoutError(f"action {action_id} has not ended within {timeout:g} s; it continues")
             yield sleep(min(rest, LONGEST_REST))
 
     join, ajoin = operation(_join)

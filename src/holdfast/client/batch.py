@@ -42,7 +42,7 @@ class Batch:
         """Return the callback's job. It gets the batch's id as its first argument, if it takes any."""
         given: Any = task
         if not isinstance(given, Enqueuer):
-            raise UsageError(f"on_done is a task, or task.using(...), got {given!r}")
+            raise UsageError(f"on_done must be a task, or task.using(...), got {given!r}")
         job = self._callback_job(task)
         if job.tenant is None and self.tenant is not None:
             return self._callback_job(task.using(tenant=self.tenant))

@@ -40,7 +40,7 @@ class DeadLetters(Noun):
     def _retry(
         self, job_ids: Iterable[str], *, by: str | None = None, reason: str | None = None
     ) -> Steps[builtins.list[str]]:
-        """Queue failed or dead jobs again with fresh attempts. Return the ids of those that were queued. With `by` or
+        """Retry failed and dead jobs, with fresh attempts. Return the ids of those that were retried. With `by` or
         `reason` it is recorded (hf.actions.list)."""
         return (yield from change_dead(self._calls, "retry", [parse_id(i) for i in job_ids], by, reason))
 

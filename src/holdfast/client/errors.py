@@ -11,7 +11,7 @@ from holdfast.store.call import Call
 
 
 class Errors(Noun):
-    """`hf.dead.errors`: failures in groups, by task, type, normalised message and place in the code."""
+    """`hf.dead.errors`: failures in groups, by task, type, normalized message and place in the code."""
 
     def _list(
         self, *, task: str | None = None, tenant: str | None = None, limit: int = 50

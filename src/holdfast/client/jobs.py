@@ -54,7 +54,7 @@ def where(**which: Any) -> Filter:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The result of a search; next is the place to go on from, None at the end."""
+    """The result of a search; next is where to continue, None at the end."""
 
     jobs: list[JobInfo]
     next: str | None
@@ -166,8 +166,8 @@ class Jobs(Noun):
     def _rerun(
         self, job_id: str, *, from_step: str | None = None, by: str | None = None, reason: str | None = None
     ) -> Steps[bool]:
-        """Queue a job that has ended again, with fresh attempts. With from_step, that step and all that began after it
-        run anew; earlier results stay. Return False if a newer job holds its dedupe key."""
+        """Run a job that has ended again, with fresh attempts. With from_step, run that step and all later ones again,
+        and keep earlier results. Return False if a newer job holds its dedupe key."""
         info: JobInfo | None = yield self._calls.jobs.get(id_ := parse_id(job_id))
         task = None if info is None else self._hf.registry.tasks.get(info.task)
         keys = None
@@ -187,8 +187,8 @@ class Jobs(Noun):
         seconds: float = 1.0,
         **which: Unpack[JobFilter],
     ) -> Steps[SearchResult]:
-        """Return the newest jobs that have these arguments and match the filter, as list(). It reads jobs for so many
-        seconds at most. If there may be more, `next` is the place to go on from: pass it as `before`."""
+        """Return the newest jobs that have these arguments and match the filter, as list(). It reads jobs for at
+        most `seconds` seconds. If there may be more, `next` is where to continue: pass it as `before`."""
         found: builtins.list[JobInfo] = []
         matching, jobs, step, ends = where(**which), self._calls.jobs, FIRST_STEP, time.monotonic() + seconds
         page = Page(limit=limit, before=before and parse_id(before))

@@ -48,7 +48,7 @@ class Around:
         elif inspect.isgeneratorfunction(layer):
             self._layers.append((layer.__qualname__, False, contextlib.contextmanager(layer)))
         else:
-            raise ConfigurationError(f"middleware is a function with one yield (def or async def), got {layer!r}")
+            raise ConfigurationError(f"middleware must be a function with one yield (def or async def), got {layer!r}")
         self._skips.append(getattr(layer, "skips", _never))
         self.skips = self._skips[0] if len(self._skips) == 1 else self._all_skip
         carried, resumed = getattr(layer, "carried", None), getattr(layer, "resumed", None)

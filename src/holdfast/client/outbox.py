@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Outbox(Noun):
-    """`hf.outbox`: emits messages, and reads how their delivery stands."""
+    """`hf.outbox`: emit messages, and read their delivery status."""
 
     def _get(self, message_id: str) -> Call[MessageInfo | None]:
         """Return a message, or None."""

@@ -20,12 +20,12 @@ LATE = 10.0  # seconds; slots that are older are missed, not late
 def _after_restore(
     self: Noun, *, plan: bool = False, by: str | None = None, reason: str | None = None, before: datetime | None = None
 ) -> Steps[Restored]:
-    """Put a database in order that was restored to a moment in the past, and return what was done; with plan, what
-    would be done. Repeated, it finds nothing to do.
+    """Repair a database that was restored to an earlier time, and return the changes; with plan, only list them. A
+    second call finds nothing to do.
 
-    Jobs of workers that are no more are given back with the attempt counted. Messages and deliveries that wait are
-    marked, because they may have been sent after that moment. Schedules that are behind fire by their policy for missed
-    slots. before: what was there before this moment belongs to the past; by default the server's start.
+    Reclaim the jobs of workers that no longer exist; their attempts count. Mark waiting messages and deliveries,
+    because they may have been sent after that time. Fire schedules that are behind by their policy for missed slots.
+    before: repair data from before this time; default: the server's start.
     """
     calls, id_ = self._calls, new_ids.make()
     done: Restored | None = None

@@ -55,9 +55,9 @@ class Dedupe:
 
     def __post_init__(self) -> None:
         if self.scope not in ("queued", "running", "success"):
-            raise ConfigurationError(f"dedupe scope is 'queued', 'running' or 'success', got {self.scope!r}")
+            raise ConfigurationError(f"dedupe scope must be 'queued', 'running' or 'success', got {self.scope!r}")
         if self.on_conflict not in ("existing", "replace", "raise"):
-            raise ConfigurationError(f"on_conflict is 'existing', 'replace' or 'raise', got {self.on_conflict!r}")
+            raise ConfigurationError(f"on_conflict must be 'existing', 'replace' or 'raise', got {self.on_conflict!r}")
         if self.keep is not None and self.scope != "success":
             raise ConfigurationError(f"keep goes with scope='success', not with {self.scope!r}")
         if self.key is not None:
@@ -89,22 +89,24 @@ class Options:
             raise UsageError("give delay or run_at, not both")
         given: Any = self  # callers may not use a type checker
         if given.delay is not None and not (isinstance(given.delay, int | float) and given.delay >= 0):
-            raise UsageError(f"delay is seconds from now, 0 or more, got {given.delay!r}")
+            raise UsageError(f"delay must be a number of seconds from now, 0 or more, got {given.delay!r}")
         if given.deadline is not None and not (isinstance(given.deadline, int | float) and given.deadline > 0):
-            raise UsageError(f"deadline is seconds from now, more than 0, got {given.deadline!r}")
+            raise UsageError(f"deadline must be a number of seconds from now, above 0, got {given.deadline!r}")
         if given.retry is not None and not isinstance(given.retry, Retry):
-            raise UsageError(f"retry is a policy such as Retry.fixed(60), got {given.retry!r}")
+            raise UsageError(f"retry must be a policy such as Retry.fixed(60), got {given.retry!r}")
         if given.run_at is not None and not isinstance(given.run_at, datetime):
-            raise UsageError(f"run_at is a datetime with a time zone, got {given.run_at!r:.60}")
+            raise UsageError(f"run_at must be a datetime with a time zone, got {given.run_at!r:.60}")
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise UsageError(f"run_at {self.run_at} has no time zone; use datetime.now(timezone.utc) or zoneinfo")
         if given.max_attempts is not None and given.max_attempts not in range(1, 32_001):
-            raise UsageError(f"max_attempts is 1 to 32000, got {self.max_attempts!r}")
+            raise UsageError(f"max_attempts must be from 1 to 32000, got {self.max_attempts!r}")
         for what, name, longest in (("a tenant", self.tenant, 200), ("a queue", self.queue, 100)):
             if name is not None:
                 payload.check_text(name, what, longest)
         if self.queue is not None and not can_be_served(self.queue):
-            raise UsageError(f"a queue has no slash, no comma and no space at the ends of its name, got {self.queue!r}")
+            raise UsageError(
+                f"a queue's name must not contain a slash or a comma, nor start or end with a space, got {self.queue!r}"
+            )
         if isinstance(self.dedupe, str):
             payload.check_text(self.dedupe, "a dedupe key", 100_000)
         if self.priority is not None:
@@ -113,7 +115,7 @@ class Options:
 
     def _check_after(self) -> None:
         if self.on_failure not in (None, *FOLLOWS):
-            raise UsageError(f"on_failure is 'cancel', 'skip' or 'run', got {self.on_failure!r}")
+            raise UsageError(f"on_failure must be 'cancel', 'skip' or 'run', got {self.on_failure!r}")
         if self.on_failure is not None and self.after is None:
             raise UsageError("on_failure goes with after=[...], the jobs whose failure it is about")
         if self.after is not None and (self.delay is not None or self.run_at is not None):
@@ -150,8 +152,8 @@ class Enqueuer(Generic[P, R]):
         """Return the same task with these options on top of those already set.
 
         dedupe is the caller's key, or a Dedupe to derive the key from the arguments. deadline: if no attempt starts
-        within so many seconds, the job is canceled. batch is one made by hf.batch(), or the id of one that has not
-        ended. after: the job starts when these jobs have ended; if one of them does not succeed, it is canceled, or
+        within this number of seconds, the job is canceled. batch is one made by hf.batch(), or the id of one that has
+        not ended. after: the job starts when these jobs have ended; if one of them does not succeed, it is canceled, or
         by on_failure skipped (its own followers go on) or run. With conn= (a connection or session of psycopg, asyncpg,
         SQLAlchemy or Django) the job is enqueued in its transaction: a rollback undoes the enqueue.
         """
@@ -205,7 +207,7 @@ class Enqueuer(Generic[P, R]):
         return Handles([each.id for each in accepted], outcomes, self._hf, self._task.signature)
 
     def schedule(self, name: str, when: Cron | str, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Enqueue this call at each slot of a timetable, `when`: a Cron, or cron text in UTC.
+        """Enqueue this call at each slot of a timetable, `when`: a Cron, or a cron expression in UTC.
 
         Workers register it under its name when they start. One of them fires it, once for each slot.
         """
@@ -252,7 +254,7 @@ class Enqueuer(Generic[P, R]):
         return self._limited(self._job(parse_id(given) if given else ids.make(), self._task.encode(args, kwargs)))
 
     def checked_job(self, data: payload.Encoded) -> NewJob:
-        """The job of a payload that check_payload() returned, not yet enqueued."""
+        """Return the job of a payload that check_payload() returned, not yet enqueued."""
         given = self._options.id
         return self._limited(self._job(parse_id(given) if given else ids.make(), data))
 
@@ -440,7 +442,7 @@ def _runner(task: Task[Any, Any], given: Runner | None) -> Runner:
     """Return the given runner, or the one that fits the handler."""
     fitting: Runner = "async" if task.is_async else "thread"
     if given is not None and given not in get_args(Runner):
-        raise ConfigurationError(f"task {task.name!r} has runner {given!r}; it is 'async', 'thread' or 'process'")
+        raise ConfigurationError(f"task {task.name!r} has runner {given!r}; it must be 'async', 'thread' or 'process'")
     if given == "process":
         _check_importable(task)
     elif given not in (None, fitting):
@@ -472,7 +474,7 @@ def _batch_id(batch: Any) -> str:
     try:
         return parse_id(batch if isinstance(batch, str) else batch.id)
     except (UsageError, AttributeError):
-        raise UsageError(f"batch is one made by hf.batch(), or the id of one, got {batch!r:.60}") from None
+        raise UsageError(f"batch must be a batch made by hf.batch(), or its id, got {batch!r:.60}") from None
 
 
 def module_of(handler: Callable[..., Any]) -> str:

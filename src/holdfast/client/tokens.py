@@ -35,8 +35,9 @@ class Tokens(Noun):
         reason: str | None = None,
     ) -> Steps[tuple[str, TokenInfo]]:
         """Create a token and return it; it cannot be read again. tenant None is for the rows of all tenants. scopes are
-        jobs:read, jobs:write, webhooks:read, webhooks:write, operate and admin. lifetime is in seconds; None: forever.
-        priority is the best that its jobs may have; rate, the requests a second that each service process accepts.
+        jobs:read, jobs:write, webhooks:read, webhooks:write, metrics, operate and admin. lifetime is in seconds; None:
+        forever. priority is the best that its jobs may have; rate, the requests a second that each service process
+        accepts.
         """
         yield self.calls.create(
             id_ := ids.make(),
@@ -83,8 +84,8 @@ class Tokens(Noun):
 
 def _scopes(scopes: Sequence[str]) -> list[str]:
     if isinstance(scopes, str):
-        raise UsageError(f'scopes is a list, as in ["{scopes}"], got the text {scopes!r:.60}')
+        raise UsageError(f'scopes must be a list, as in ["{scopes}"], got the string {scopes!r:.60}')
     for each in scopes:
         if each not in SCOPES:
-            raise UsageError(f"a scope is {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; got {each!r:.60}")
+            raise UsageError(f"a scope must be {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; got {each!r:.60}")
     return list(dict.fromkeys(scopes))

@@ -56,7 +56,7 @@ class Webhooks(Noun):
     def retry(self, policy: Retry) -> None:
         given: Any = policy  # callers may not use a type checker
         if not isinstance(given, Retry):
-            raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {given!r}")
+            raise ConfigurationError(f"retry must be a policy such as Retry.fixed(60, max_attempts=3), got {given!r}")
         self._hf.registry.webhook_retry = policy
         if (task := self._hf.registry.tasks.get(TASK)) is not None:
             task.retry = policy
@@ -278,7 +278,7 @@ class Webhooks(Noun):
     def _publishing(self, event: Event, priority: int) -> Call[Published]:
         given: Any = event  # callers may not use a type checker
         if not isinstance(given, Event):
-            raise UsageError(f'an event is an Event, as in Event("order.paid", {{"order": 7}}), got {given!r:.60}')
+            raise UsageError(f'an event must be an Event, as in Event("order.paid", {{"order": 7}}), got {given!r:.60}')
         check.priority(priority)
         check.name(event.type, "an event's type")
         check.tenant(event.tenant)
@@ -305,7 +305,7 @@ class Webhooks(Noun):
         except UnicodeDecodeError as error:
             raise InvalidPayload(f"an event's body is bytes that are not UTF-8: {error}") from None
         if "\x00" in text:
-            raise InvalidPayload("an event's body holds a NUL, which PostgreSQL cannot store")
+            raise InvalidPayload("an event's body contains a NUL, which PostgreSQL cannot store")
         return text
 
     @property
@@ -318,10 +318,10 @@ def _delivery_filter(**which: Any) -> Deliveries:
         if which.get(name) is not None:
             which[name] = parse_id(which[name])
     if which.get("status") not in (None, "PENDING", "DELIVERED", "FAILED"):
-        raise UsageError(f"the status of a delivery is PENDING, DELIVERED or FAILED, got {which['status']!r}")
+        raise UsageError(f"the status of a delivery must be PENDING, DELIVERED or FAILED, got {which['status']!r}")
     for name in ("since", "until"):
         if (at := which.get(name)) is not None and (not isinstance(at, datetime) or at.tzinfo is None):
-            raise UsageError(f"{name} is a datetime with a time zone, got {at!r}")
+            raise UsageError(f"{name} must be a datetime with a time zone, got {at!r}")
     try:
         return Deliveries(**which)
     except TypeError as error:
@@ -342,7 +342,7 @@ def _checked_secret(secret: str | None) -> str:
     try:
         check_secret(payload.check_text(secret, "a secret", 500))
     except UsageError:
-        raise UsageError("a secret is a text of 16 to 500 characters that PostgreSQL can store") from None
+        raise UsageError("a secret must be a string of 16 to 500 characters that PostgreSQL can store") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
     return secret
@@ -352,7 +352,7 @@ def _events(events: Any) -> list[str] | None:
     if events is None:
         return None
     if isinstance(events, str):
-        raise UsageError(f'events is a list of types, as in ["{events}"], got the text {events!r:.60}')
+        raise UsageError(f'events must be a list of types, as in ["{events}"], got the string {events!r:.60}')
     if not isinstance(events, list | tuple | set | frozenset):
-        raise UsageError(f'events is a list of types, as in ["order.paid"], got {events!r:.60}')
+        raise UsageError(f'events must be a list of types, as in ["order.paid"], got {events!r:.60}')
     return [check.name(each, "an event's type") for each in events]

@@ -33,8 +33,8 @@ class Workers(Noun):
 
     def _stop(self, worker: str, *, now: bool = False, by: str | None = None, reason: str | None = None) -> Steps[str]:
         """Ask one worker to drain: to claim nothing more, finish its jobs and end, as at the first SIGTERM. With now,
-        it gives its jobs back at once, as at the second. It looks every `upkeep` seconds. worker is its id, or the
-        beginning of it. Return the id."""
+        it releases its jobs at once, as at the second. It reads the request every `upkeep` seconds. worker is its id,
+        or a prefix of it. Return the id."""
         found: str | None = yield self._calls.workers.stop(worker, now=now, by=by, reason=reason)
         if found is None:
             raise UnknownWorker(worker)

@@ -1,8 +1,8 @@
 """Which addresses a webhook may be sent to, and which URLs an endpoint may have.
 
-A tenant's endpoint URL decides where workers connect to, from inside the network. So an address is dialled only if it
+A tenant's endpoint URL decides where workers connect to, from inside the network. So an address is dialed only if it
 is public by the table below (`ipaddress.is_global` accepts NAT64, 6to4 and multicast). A host is either a name, or an
-address in the one spelling that all parsers agree on. The addresses of a name are checked when they are dialled
+address in the one spelling that all parsers agree on. The addresses of a name are checked when they are dialed
 (send.py), because a name may resolve differently by then.
 
 An endpoint marked for development may use http and a loopback or private address. Addresses of cloud metadata services,
@@ -22,7 +22,7 @@ from holdfast.errors import UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Rule = Callable[[Address, bool], str | None]
-"""Returns why an address must not be dialled, in words that follow "is", or None. The flag is for development."""
+"""Returns why an address must not be dialed, in words that follow "is", or None. The flag is for development."""
 
 _LONGEST_URL = 2000
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -94,7 +94,7 @@ class CheckedUrl:
 
 
 def refusal(address: Address, dev: bool = False) -> str | None:
-    """Return why this address must not be dialled, or None. With `dev`, private and loopback addresses are allowed.
+    """Return why this address must not be dialed, or None. With `dev`, private and loopback addresses are allowed.
 
     A handler that fetches URLs of users should call this for each address before it connects, redirects included.
     """
@@ -128,7 +128,7 @@ def rule_with(nat64_prefixes: str) -> Rule:
 
 
 def check_address(host: str, address: Address, dev: bool, rule: Rule = refusal) -> None:
-    """Raise UsageError if this address of a host must not be dialled."""
+    """Raise UsageError if this address of a host must not be dialed."""
     reason = rule(address, dev)
     if reason is None:
         return
@@ -142,7 +142,7 @@ def check_url(url: str, dev: bool = False, rule: Rule = refusal) -> CheckedUrl:
     """Return the target of a URL, or raise UsageError if no webhook may be sent there."""
     value: object = url  # not every caller has a type checker
     if not isinstance(value, str):
-        raise UsageError(f"a webhook's URL is a text, got a {type(value).__name__}")
+        raise UsageError(f"a webhook's URL must be a string, got a {type(value).__name__}")
     if not url or len(url) > _LONGEST_URL:
         raise UsageError(f"a webhook's URL has 1 to {_LONGEST_URL} characters, this one has {len(url)}")
     if _ODD.search(url):
@@ -172,10 +172,10 @@ def _split(url: str, dev: bool) -> tuple[str, str, str]:
     except ValueError as error:
         raise UsageError(f"the URL {_shown(url)} cannot be read: {error}") from None
     if parts.scheme not in ("http", "https"):
-        raise UsageError(f"a webhook's URL begins with https://, got {_shown(url)}")
+        raise UsageError(f"a webhook's URL must begin with https://, got {_shown(url)}")
     if parts.scheme == "http" and not dev:
         raise UsageError(
-            "a webhook's URL begins with https://, unless the endpoint is marked for development (dev), "
+            "a webhook's URL must begin with https://, unless the endpoint is marked for development (dev), "
             f"got {_shown(url)}"
         )
     if "@" in parts.netloc:

@@ -1,4 +1,4 @@
-"""Resolve names to the addresses that may be dialled."""
+"""Resolve names to the addresses that may be dialed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOKUPS = 64  # concurrent lookups: one name server that hangs must not block a
 
 
 class CheckedResolver(AbstractResolver):
-    """Resolves a name to its addresses, without those that must not be dialled."""
+    """Resolves a name to its addresses, without those that must not be dialed."""
 
     def __init__(self, lookup: Lookup, rule: Rule, dev: bool) -> None:
         self._lookup, self._rule, self._dev = lookup, rule, dev

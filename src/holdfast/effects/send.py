@@ -1,7 +1,7 @@
 """Send one POST to an untrusted receiver.
 
 These guarantees do not depend on the receiver. A name is resolved once. Only the addresses found then and allowed by
-address.py are dialled, and each is checked again before its socket is created. Redirects, proxies and cookies are
+address.py are dialed, and each is checked again before its socket is created. Redirects, proxies and cookies are
 disabled. One deadline covers everything from name resolution to the last byte of the response. At most 16 kB of the
 response body are kept, without decompression. The bytes before a body are limited too, because a flood of interim
 responses or empty chunks would block the event loop.
@@ -301,7 +301,7 @@ def _explain(error: aiohttp.ClientError | OSError, exchange: _Exchange) -> NoRet
 
 
 def _refusal_error(target: CheckedUrl, error: UsageError) -> DeliveryError:
-    """Return the error for an address that must not be dialled, and log the address for operators.
+    """Return the error for an address that must not be dialed, and log the address for operators.
 
     Tenants see the error. It does not reveal whether a name has a private address, because a tenant could use that to
     map the internal network.

@@ -70,7 +70,7 @@ def new_secret() -> str:
 def check_secret(secret: str) -> None:
     """Raise ValueError unless this text can sign by both schemes and is long enough."""
     if not secret.strip():
-        raise ValueError("a webhook's secret must be a text that is not empty")
+        raise ValueError("a webhook's secret must be a non-empty string")
     _standard_key(secret)
     if len(secret.strip().removeprefix(_BEGINS)) < _SHORTEST:
         raise ValueError(
@@ -227,7 +227,7 @@ def _text(value: Text) -> str:
 
 def _check_prefix(prefix: str) -> None:
     if not _PREFIX.fullmatch(prefix):
-        raise ValueError(f"a header prefix is 1 to 40 letters, digits and hyphens, got {prefix!r}")
+        raise ValueError(f"a header prefix must have 1 to 40 letters, digits and hyphens, got {prefix!r}")
 
 
 def _hint(found: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ class Where(TypedDict, total=False):
 
     status: str | list[str]
     task: str
-    """A name, or "mail.*" for all that begin so."""
+    """A task name, or a prefix such as "mail.*"."""
     queue: str
     tenant: str
     batch: str

@@ -1,6 +1,6 @@
-"""The timetable of Celery's beat as cron text. Celery is not imported: its schedules are read by attribute.
+"""The timetable of Celery's beat as cron expressions. Celery is not imported: its schedules are read by attribute.
 
-An interval counts from midnight. One that divides a day is one or more lines of cron text: every 45 s is at seconds 0
+An interval counts from midnight. One that divides a day is one or more cron expressions: every 45 s is at seconds 0
 and 45 of each third minute, at second 30 of the next minute, and at second 15 of the one after that.
 """
 
@@ -17,7 +17,7 @@ from holdfast.model.schedule import Cron
 
 K = TypeVar("K")
 MINUTE, HOUR, DAY, WEEK = 60, 3600, 86_400, 604_800
-MOST_LINES = 6  # of cron text for one interval
+MOST_LINES = 6  # cron expressions for one interval
 # Celery's name, the lowest and the highest value of each cron field.
 FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day_of_month", 1, 31), ("month_of_year", 1, 12), ("day_of_week", 0, 6))
 # What the options of an entry become; the rest has no counterpart.
@@ -25,7 +25,7 @@ OPTIONS = {"queue": "queue", "expires": "deadline"}
 
 
 class NotConvertible(HoldfastError):
-    """An entry that cron text cannot say."""
+    """An entry that a cron expression cannot represent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Entry:
 
 
 def read(name: str, given: Mapping[str, Any], zone: str) -> list[Entry]:
-    """Return an entry of `beat_schedule`, or several if it takes several lines of cron text; raise NotConvertible with
-    the reason if cron text cannot say it."""
+    """Return an entry of `beat_schedule`, or several if it takes several cron expressions; raise NotConvertible with
+    the reason if no cron expression can represent it."""
     options = dict(given.get("options") or {})
     texts = cron_texts(given["schedule"])
     notes = [f"option {each}={value!r} was left out" for each, value in options.items() if not _kept(each, value)]
@@ -72,14 +72,14 @@ def _kept(option: str, value: Any) -> bool:
 
 
 def cron_texts(schedule: Any) -> list[str]:
-    """Return the lines of cron text that say a crontab, an interval, a timedelta or a number of seconds."""
+    """Return the cron expressions of a crontab, an interval, a timedelta or a number of seconds."""
     if all(hasattr(schedule, name) for name, _, _ in FIELDS):
         return [_crontab_text([set(getattr(schedule, name)) for name, _, _ in FIELDS])]
     every = getattr(schedule, "run_every", schedule)
     if isinstance(every, timedelta):
         every = every.total_seconds()
     if isinstance(every, bool) or not isinstance(every, int | float):
-        raise NotConvertible(f"a schedule of type {type(schedule).__name__} has no cron text")
+        raise NotConvertible(f"a schedule of type {type(schedule).__name__} has no cron expression")
     return _interval_texts(every)
 
 
@@ -90,15 +90,15 @@ def _interval_texts(seconds: float) -> list[str]:
     near = min(texts, key=lambda each: abs(each - seconds))
     nearest = f"the nearest is {near} s: {texts[near]!r}"
     if seconds < 1 or seconds % 1 or DAY % seconds:
-        raise NotConvertible(f"every {seconds:g} s has no cron text, because it does not divide a day; {nearest}")
+        raise NotConvertible(f"every {seconds:g} s has no cron expression, because it does not divide a day; {nearest}")
     lines = list(_lines(int(seconds)))
     if len(lines) > MOST_LINES:
-        raise NotConvertible(f"every {seconds:g} s takes {len(lines)} lines of cron text; {nearest}")
+        raise NotConvertible(f"every {seconds:g} s takes {len(lines)} cron expressions; {nearest}")
     return lines
 
 
 def _lines(interval: int) -> Iterator[str]:
-    """Yield the lines of cron text that say an interval which divides a day, counted from midnight."""
+    """Yield the cron expressions of an interval that divides a day, counted from midnight."""
     times = [(at // HOUR, at % HOUR // MINUTE, at % MINUTE) for at in range(0, DAY, interval)]
     by_minute = _grouped(((hour, minute), second) for hour, minute, second in times)
     by_hour = _grouped(((hour, seconds), minute) for (hour, minute), seconds in by_minute)
@@ -117,7 +117,7 @@ def _grouped(pairs: Iterable[tuple[K, int]]) -> Iterable[tuple[K, tuple[int, ...
 
 
 def _intervals() -> Iterator[tuple[int, str]]:
-    """Yield the intervals that cron text can say, in seconds, each with its text."""
+    """Yield the intervals that a cron expression can represent, in seconds, each with its expression."""
     yield from ((n, f"{_every(n)} * * * * *") for n in range(1, MINUTE) if MINUTE % n == 0)
     yield from ((n * MINUTE, f"{_every(n)} * * * *") for n in range(1, 60) if 60 % n == 0)
     yield from ((n * HOUR, f"0 {_every(n)} * * *") for n in range(1, 24) if 24 % n == 0)
@@ -131,7 +131,9 @@ def _every(n: int) -> str:
 def _crontab_text(values: list[set[int]]) -> str:
     texts = [_field_text(found, low, high) for found, (_, low, high) in zip(values, FIELDS, strict=True)]
     day, weekday = texts[2], texts[4]
-    if not day.startswith("*") and not weekday.startswith("*"):  # Celery means both; cron text would mean either
+    if not day.startswith("*") and not weekday.startswith(
+        "*"
+    ):  # Celery means both; a cron expression would mean either
         texts[2], texts[4] = "*", _nth_weekday(values[2], values[4])
     return " ".join(texts)
 
@@ -154,6 +156,6 @@ def _nth_weekday(days: set[int], weekdays: set[int]) -> str:
         if days == {*range(week * 7 + 1, week * 7 + 8)}:
             return ",".join(f"{weekday}#{week + 1}" for weekday in sorted(weekdays))
     raise NotConvertible(
-        "it asks for a day of the month and a day of the week together, which cron text says only for whole weeks "
-        "(days 1-7 and Monday: '* * MON#1'); check the day in the handler"
+        "it asks for a day of the month and a day of the week together, which a cron expression can represent only for "
+        "whole weeks (days 1-7 and Monday: '* * MON#1'); check the day in the handler"
     )

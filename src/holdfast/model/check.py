@@ -26,14 +26,14 @@ def tenant(text: Any) -> str | None:
 def priority(value: Any) -> int:
     """Return a priority."""
     if isinstance(value, bool) or value not in range(4):
-        raise UsageError(f"priority is 0 (critical), 1 (high), 2 (normal) or 3 (low), got {value!r}")
+        raise UsageError(f"priority must be 0 (critical), 1 (high), 2 (normal) or 3 (low), got {value!r}")
     return int(value)
 
 
 def number_of_seconds(value: Any, what: str) -> float:
     """Return a number of seconds, which SQL checks further."""
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise UsageError(f"{what} is a number of seconds, got {value!r:.60}")
+        raise UsageError(f"{what} must be a number of seconds, got {value!r:.60}")
     return value
 
 
@@ -41,13 +41,13 @@ def seconds(value: Any, what: str) -> float:
     """Return a length of time in seconds, from a number or a timedelta: 0 to LONGEST."""
     length = number_of_seconds(value.total_seconds() if isinstance(value, timedelta) else value, what)
     if not 0 <= length <= LONGEST:
-        raise UsageError(f"{what} is 0 to {LONGEST:.0f} seconds; got {value!r}")
+        raise UsageError(f"{what} must be from 0 to {LONGEST:.0f} seconds, got {value!r}")
     return length
 
 
 def rate(value: Any) -> float | None:
     """Return requests a second, or None."""
     if value is not None and not 0 < value < math.inf:
-        raise UsageError(f"rate is requests a second, more than 0, got {value!r}")
+        raise UsageError(f"rate must be a number of requests per second, above 0, got {value!r}")
     result: float | None = value
     return result

@@ -1,6 +1,6 @@
 """The types of arguments and results, and their encoding as JSON.
 
-msgspec reads and writes plain types, dataclasses, attrs classes and structs. Pydantic types are recognised by their
+msgspec reads and writes plain types, dataclasses, attrs classes and structs. Pydantic types are recognized by their
 protocol, so Pydantic need not be installed; its TypeAdapter validates and serializes them. A type that neither supports
 is refused when the task is registered, not when its first job is enqueued.
 """

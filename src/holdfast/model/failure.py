@@ -1,6 +1,6 @@
 """A failed attempt: as passed to error reporters, and the fingerprint that names the group of its error.
 
-Errors of one task with the same type, normalised message and frame are one group (decision 032). Normalising replaces
+Errors of one task with the same type, normalized message and frame are one group (decision 032). Normalizing replaces
 what differs from one failure to the next: quoted text, ids, numbers, times, addresses, paths.
 """
 

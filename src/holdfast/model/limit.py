@@ -54,7 +54,9 @@ class Breaker:
         _check_seconds(self.pause, "a breaker's pause")
         _check_seconds(self.cap, "a breaker's cap")
         if self.cap < self.pause:
-            raise ConfigurationError(f"a breaker's cap is at least its pause, got pause={self.pause}, cap={self.cap}")
+            raise ConfigurationError(
+                f"a breaker's cap must be at least its pause, got pause={self.pause}, cap={self.cap}"
+            )
         if self.on is not None:
             object.__setattr__(self, "on", _checked_rules(self.on))
 
@@ -93,12 +95,14 @@ class Limit:
         _refuse_reserved(self.key)
         value: Any = self.breaker  # not every caller has a type checker
         if value is not None and not isinstance(value, Breaker):
-            raise ConfigurationError(f"limit {self.key!r}: breaker is one such as Breaker(after=5), got {value!r}")
+            raise ConfigurationError(
+                f"limit {self.key!r}: breaker must be a Breaker, as in Breaker(after=5), got {value!r}"
+            )
         if self.key.startswith(ORDER):
             if self.concurrency not in (None, 1):
                 raise ConfigurationError(
-                    f"limit {self.key!r} is an order, whose jobs run one at a time: its concurrency is 1, got "
-                    f"{self.concurrency!r}; let the key begin with another word"
+                    f"limit {self.key!r} is an order, whose jobs run one at a time: its concurrency must be 1, got "
+                    f"{self.concurrency!r}; start the key with another prefix"
                 )
             if self.rate is not None or self.breaker is not None:
                 raise ConfigurationError(
@@ -121,11 +125,11 @@ class Limit:
             return
         if not _is_number(self.rate) or not SMALLEST <= self.rate <= LARGEST:
             raise ConfigurationError(
-                f"{what} rate is a number of starts above 0 and up to {LARGEST:,}, got {self.rate!r}; to let nothing "
+                f"{what} rate must be above 0 and up to {LARGEST:,} starts, got {self.rate!r}; to let nothing "
                 "start, pause it instead"
             )
         if self.burst is not None and (not _is_number(self.burst) or not 1 <= self.burst <= LARGEST):
-            raise ConfigurationError(f"{what} burst is a number of starts, 1 to {LARGEST:,}, got {self.burst!r}")
+            raise ConfigurationError(f"{what} burst must be 1 to {LARGEST:,} starts, got {self.burst!r}")
 
     @property
     def pattern(self) -> str:
@@ -161,7 +165,7 @@ class Limits:
             )
         if len(orders := [each.key for each in limits if each.key.startswith(ORDER)]) > 1:
             raise ConfigurationError(
-                f"task {task!r} has the orders {' and '.join(map(repr, orders))}, but a job is in one order; "
+                f"task {task!r} has the orders {' and '.join(map(repr, orders))}, but a job can be in one order only; "
                 "keep one, or put all of its values into one key"
             )
         self._task = task
@@ -180,8 +184,8 @@ class Limits:
             )
         if clash := [name for name in RESERVED if limit.key == f"{name}:{{{name}}}" and name in parameters]:
             raise ConfigurationError(
-                f"limit {limit.key!r} of task {self._task!r} is about a whole {clash[0]}, but {clash[0]!r} is an "
-                "argument of it; let the key begin with another word"
+                f"limit {limit.key!r} of task {self._task!r} limits a whole {clash[0]}, but the task has an argument "
+                f"{clash[0]!r}; start the key with another prefix"
             )
         return limit, parts, "tenant" in names and "tenant" not in parameters
 
@@ -269,12 +273,12 @@ def _refuse_reserved(key: str) -> None:
         whole = f"{name}:"
         if key != f"{whole}{{{name}}}" and (start.startswith(whole) or (has_field and whole.startswith(start))):
             raise ConfigurationError(
-                f"the key {key!r} of a limit could be taken for that of a whole {name}: let it begin with another "
-                f"word, as in 'domain:{{domain}}'; a limit for each {name} is '{name}:{{{name}}}'"
+                f"the key {key!r} of a limit could start with the reserved prefix {whole!r}; use another prefix, as in "
+                f"'domain:{{domain}}'; for a limit per {name} write '{name}:{{{name}}}'"
             )
     if has_field and start != ORDER and ORDER.startswith(start):
         raise ConfigurationError(
-            f"the key {key!r} of a limit could be taken for that of an order: let it begin with another word"
+            f"the key {key!r} of a limit could start with the reserved prefix 'order:'; use another prefix"
         )
 
 
@@ -291,7 +295,7 @@ def _start(parts: Sequence[Part]) -> tuple[str, bool]:
 def _checked_rules(rules: Any) -> Rules:
     if isinstance(rules, str | type):
         raise ConfigurationError(
-            f"a breaker's errors are a list, as in on=[ConnectionError, 'HTTP_503'], got {rules!r}"
+            f"a breaker's errors must be a list, as in on=[ConnectionError, 'HTTP_503'], got {rules!r}"
         )
     checked = tuple(rules)
     for rule in checked:
@@ -303,12 +307,12 @@ def _checked_rules(rules: Any) -> Rules:
 
 def _check_count(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
-        raise ConfigurationError(f"{what} is a whole number, 1 to {LARGEST:,}, got {value!r}")
+        raise ConfigurationError(f"{what} must be a whole number, 1 to {LARGEST:,}, got {value!r}")
 
 
 def _check_seconds(value: Any, what: str) -> None:
     if not _is_number(value) or not SMALLEST <= value <= LONGEST:
-        raise ConfigurationError(f"{what} is seconds, more than 0 and up to {LONGEST:g}, got {value!r}")
+        raise ConfigurationError(f"{what} must be a number of seconds above 0 and up to {LONGEST:g}, got {value!r}")
 
 
 def _is_number(value: Any) -> bool:

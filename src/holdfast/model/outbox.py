@@ -108,7 +108,7 @@ def check_channel(name: Any) -> str:
     """Return the name of a channel, or raise UsageError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
-            f"a channel's name has 1 to 100 letters, digits, dots, dashes and underscores, got {name!r:.60}"
+            f"a channel's name must have 1 to 100 letters, digits, dots, dashes and underscores, got {name!r:.60}"
         )
     if name.startswith("holdfast."):  # reserved for the keys of events
         raise UsageError(f"a channel's name cannot begin with 'holdfast.', got {name!r:.60}")
@@ -121,7 +121,7 @@ def check_key(key: Any) -> str:
         raise UsageError("a message needs a key= that says what must not be sent twice, such as 'invoice-42'")
     payload.check_text(key, "the key of a message", LONGEST_KEY)
     if _CONTROL.search(key):  # receivers get the key in headers
-        raise UsageError(f"the key of a message has no control characters, got {key[:60]!r}")
+        raise UsageError(f"the key of a message must not contain control characters, got {key[:60]!r}")
     return str(key)
 
 

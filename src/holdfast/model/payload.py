@@ -69,11 +69,11 @@ def _refuse_non_finite(value: object, what: str) -> None:
 def check_text(text: Any, what: str, longest: int) -> str:
     """Return the text if PostgreSQL can store it, or raise UsageError."""
     if not isinstance(text, str):
-        raise UsageError(f"{what} is a text, got {text!r:.60}")
+        raise UsageError(f"{what} must be a string, got {text!r:.60}")
     if not 1 <= len(text) <= longest:
-        raise UsageError(f"{what} has 1 to {longest} characters, got {len(text)}: {text[:60]!r}")
+        raise UsageError(f"{what} must have 1 to {longest} characters, got {len(text)}: {text[:60]!r}")
     if "\x00" in text or text != text.encode("utf-8", "ignore").decode():
-        raise UsageError(f"{what} {text[:60]!r} holds a NUL or half a character, which PostgreSQL cannot store")
+        raise UsageError(f"{what} {text[:60]!r} contains a NUL or a lone surrogate, which PostgreSQL cannot store")
     return text
 
 
@@ -81,7 +81,7 @@ def check_headers(headers: Any, max_size: int, max_depth: int) -> None:
     """Raise an error for headers that cannot be stored; middleware may set anything."""
     what = "a job's headers"
     if not isinstance(headers, dict):
-        raise UsageError(f"{what} are a dict, got {headers!r:.60}")
+        raise UsageError(f"{what} must be a dict, got {headers!r:.60}")
     check_limits(encode(headers, what), what, max_size, max_depth)
 
 
@@ -96,7 +96,7 @@ def check_limits(data: bytes, what: str, max_size: int, max_depth: int, setting:
             f"pass a reference, or raise {setting}"
         )
     if b"\\u0000" in data and _NUL.search(data):
-        raise InvalidPayload(f"{what} holds a NUL character, which PostgreSQL cannot store in JSON")
+        raise InvalidPayload(f"{what} contains a NUL character, which PostgreSQL cannot store in JSON")
     # The number of brackets is cheap to count and an upper bound, so the depth is rarely measured.
     if data.count(b"{") + data.count(b"[") > max_depth and _is_deeper(data, max_depth):
         raise InvalidPayload(f"{what} is nested more than {max_depth} levels deep")
@@ -120,7 +120,7 @@ def stored_size(data: bytes, what: str, enough: int) -> int:
         if found[1] is None:
             continue
         if (exponent := int(found[1][:9])) > _LARGEST_EXPONENT:
-            raise InvalidPayload(f"{what} holds a number with the exponent {exponent}; send it as a text")
+            raise InvalidPayload(f"{what} holds a number with the exponent {exponent}; send it as a string")
         more += exponent
         if len(data) + more > enough:
             break

@@ -17,7 +17,7 @@ class Resource(Generic[T]):
 
     def __init__(self, opener: Callable[[], Iterator[T] | AsyncIterator[T]]) -> None:
         if not (inspect.isgeneratorfunction(opener) or inspect.isasyncgenfunction(opener)):
-            raise ConfigurationError(f"a resource is a function with one yield (def or async def), got {opener!r}")
+            raise ConfigurationError(f"a resource must be a function with one yield (def or async def), got {opener!r}")
         self.name = opener.__qualname__
         self._opener = opener
 

@@ -20,11 +20,11 @@ class LateSchedule:
 class Restored:
     """What after_restore has done, or would do.
 
-    before: what was there before this moment belongs to the past. newest: the last sign of life in the data, so about
-    the moment restored to. jobs: running jobs that are given back, attempts counted. workers: those that are no more.
-    messages, deliveries: those that wait and may have been sent in the future that was lost; they are marked. tokens:
-    whether tokens had to pass a stored one. schedules: those that are behind. actions: changes of many jobs that go on.
-    examples: ids of the messages and deliveries, 1,000 at most.
+    before: data from before this time was repaired. newest: time of the newest entry, about the time restored to. jobs:
+    running jobs that were reclaimed. workers: workers that no longer exist. messages, deliveries: waiting ones that may
+    have been sent after that time; they are marked. tokens: whether tokens were raised above a stored one. schedules:
+    those that are behind. actions: running changes of many jobs, which continue. examples: ids of the messages and
+    deliveries, at most 1,000.
     """
 
     before: datetime

@@ -37,15 +37,15 @@ class Retry:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= 32_000:
-            raise ConfigurationError(f"max_attempts is 1 to 32000, got {self.max_attempts!r}")
+            raise ConfigurationError(f"max_attempts must be from 1 to 32000, got {self.max_attempts!r}")
         if any(not 0 <= d <= LONGEST for d in (*self.delays, self.cap)):
             raise ConfigurationError(
-                f"retry delays are 0 to {LONGEST:g} seconds, got {self.delays} capped at {self.cap}"
+                f"retry delays must be from 0 to {LONGEST:g} seconds, got {self.delays} capped at {self.cap}"
             )
         if not 1 <= self.factor <= 100:
-            raise ConfigurationError(f"the factor between retry delays is 1 to 100, got {self.factor!r}")
+            raise ConfigurationError(f"the factor between retry delays must be from 1 to 100, got {self.factor!r}")
         if not 0 <= self.jitter <= 1:
-            raise ConfigurationError(f"jitter is a share from 0 to 1, got {self.jitter!r}")
+            raise ConfigurationError(f"jitter must be a number from 0 to 1, got {self.jitter!r}")
 
     @classmethod
     def fixed(cls, delay: float, *, max_attempts: int = 5, jitter: float = 0.0) -> Retry:
@@ -133,7 +133,7 @@ class ErrorTable:
         for rule, meaning in rules.items():
             check_rule(rule)
             if meaning not in self._OUTCOMES:
-                raise ConfigurationError(f"an error means 'retry', 'fail' or 'dead', got {meaning!r} for {rule!r}")
+                raise ConfigurationError(f"an error must mean 'retry', 'fail' or 'dead', got {meaning!r} for {rule!r}")
             self._rules[rule] = self._OUTCOMES[meaning]
 
     def outcome(self, error: BaseException, code: str | None) -> str:
@@ -147,13 +147,13 @@ class ErrorTable:
 def check_policy(retry: Any) -> None:
     """Raise ConfigurationError unless this is a policy; not every caller has a type checker."""
     if not isinstance(retry, Retry):
-        raise ConfigurationError(f"retry is a policy such as Retry.fixed(60, max_attempts=3), got {retry!r}")
+        raise ConfigurationError(f"retry must be a policy such as Retry.fixed(60, max_attempts=3), got {retry!r}")
 
 
 def check_rule(rule: Any) -> None:
     """Raise ConfigurationError unless this names an error."""
     if not (isinstance(rule, str) or (isinstance(rule, type) and issubclass(rule, BaseException))):
-        raise ConfigurationError(f"errors are named by exception type or by code, got {rule!r}")
+        raise ConfigurationError(f"errors must be named by exception type or by code, got {rule!r}")
 
 
 def matches(rules: Rules, error: BaseException, code: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Schedules: compute slots from cron text in a time zone. The current time always comes from the database."""
+"""Schedules: compute slots from a cron expression in a time zone. The current time always comes from the database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """When a schedule comes due: cron text in a time zone, and what to do with missed slots.
+    """When a schedule comes due: a cron expression in a time zone, and what to do with missed slots.
 
     text: minute, hour, day of month, month, day of week; a sixth field in front is seconds. zone: as in
     "Europe/Berlin". missed: "skip" leaves out late slots, "once" fires the latest one, "all" fires each.
@@ -47,11 +47,11 @@ class Cron:
 
     def __post_init__(self) -> None:
         if self.missed not in get_args(Missed):
-            raise ConfigurationError(f"missed is 'skip', 'once' or 'all', got {self.missed!r}")
+            raise ConfigurationError(f"missed must be 'skip', 'once' or 'all', got {self.missed!r}")
         _find_zone(self.zone)
         _check_text(self.text)
         if next(self.slots(_SOME_DAY), None) is None:
-            raise ConfigurationError(f"cron text {self.text!r} names a moment that never comes")
+            raise ConfigurationError(f"cron expression {self.text!r} names a time that never comes")
 
     def slots(self, since: datetime) -> Iterator[datetime]:
         """Yield the slots at or after a time, in UTC, in ascending order."""
@@ -170,12 +170,14 @@ def _check_text(text: str) -> None:
     value: Any = text  # not every caller has a type checker
     hint = "write minute, hour, day of month, month, day of week, as in '0 3 * * *'; a sixth field in front is seconds"
     if not isinstance(value, str) or len(text) > _LONGEST_TEXT:
-        raise ConfigurationError(f"cron text has up to {_LONGEST_TEXT} characters, got {text!r}; {hint}")
+        raise ConfigurationError(
+            f"a cron expression must be a string of at most {_LONGEST_TEXT} characters, got {text!r}; {hint}"
+        )
     try:
         CronSim(text, _SOME_DAY)
     except (CronSimError, AssertionError, TypeError, ValueError) as error:
         why = str(error).lower() or "bad step"
-        raise ConfigurationError(f"cron text {text!r} cannot be read: {why}; {hint}") from None
+        raise ConfigurationError(f"cron expression {text!r} cannot be read: {why}; {hint}") from None
 
 
 def _find_zone(name: str) -> tzinfo:

@@ -51,9 +51,9 @@ class StepOptions:
         if given.retry is not None:
             check_policy(given.retry)
         if given.timeout is not None and not given.timeout > 0:
-            raise UsageError(f"the timeout of a step is seconds, more than 0, got {given.timeout!r}")
+            raise UsageError(f"the timeout of a step must be a number of seconds above 0, got {given.timeout!r}")
         if given.runner not in (None, "async", "thread", "process"):
-            raise UsageError(f"the runner of a step is 'async', 'thread' or 'process', got {given.runner!r}")
+            raise UsageError(f"the runner of a step must be 'async', 'thread' or 'process', got {given.runner!r}")
 
 
 class ChildFailed(Fail):

@@ -66,7 +66,7 @@ class Caller:
 
 
 def new_token() -> str:
-    """Return 256 random bits, with a prefix that people and secret scanners recognise."""
+    """Return 256 random bits, with a prefix that people and secret scanners recognize."""
     return PREFIX + secrets.token_urlsafe(32)
 
 

@@ -1,4 +1,4 @@
-"""Calls on actions: start, work, look; jobs changed at once, or edited."""
+"""Calls on actions: start, process, read; jobs changed at once, or edited."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ActionCalls:
         )
 
     def work(self, id_: str | None = None, seconds: float = STEP) -> Call[ActionProgress]:
-        """Work on one action for so many seconds; commit each step."""
+        """Process one action for `seconds` seconds; commit each step."""
         return Call(
             f"SELECT id::text, state, more FROM {self.schema}.work_actions(%s::uuid, make_interval(secs => %s))",
             (id_, seconds),

@@ -19,7 +19,7 @@ Rows = list[tuple[Any, ...]]
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
     """One statement. `repeat` returns the call to run after a lost reply. `due` returns the job of a result that may
-    start now, the last if there are several. With `prepare` false each execution is planned anew, because a plan made
+    start now, the last if there are several. With `prepare` false the server plans each execution, because a plan made
     for empty tables would be slow."""
 
     sql: str

@@ -95,7 +95,7 @@ class LimitCalls:
         _check(key=key, by=by, reason=reason)
         for name, value in change.items():  # JSON would have null, which removes the limit
             if isinstance(value, float) and not math.isfinite(value):
-                raise UsageError(f"{name} is a number, or None for what the code says; got {value!r}")
+                raise UsageError(f"{name} must be a number, or None for what the code says; got {value!r}")
         data = msgspec.json.encode(change).decode()
         return Call(f"SELECT {self.schema}.set_limit(%s, %s::jsonb, %s, %s)", (key, data, by, reason), first)
 

@@ -177,7 +177,7 @@ class _Run:
         for setting in (f"search_path TO {self._schema}, pg_temp", "statement_timeout = 0", "lock_timeout = 0"):
             self._conn.execute(f"SET {setting}".encode())
         if step.index and self._conn.execute(_INVALID, [f"{self._schema}.{step.index}"]).fetchone():
-            log.warning("index %s is not valid, because an earlier run was interrupted; it is built anew", step.index)
+            log.warning("index %s is invalid because an earlier run was interrupted; rebuilding it", step.index)
             self._conn.execute(f"DROP INDEX CONCURRENTLY {step.index}".encode())
         self._conn.execute(step.text.encode())
 

@@ -4,7 +4,7 @@ A migration is a numbered file that opens with its terms, and has a heading for 
 
     -- Works with: schema 1 and later      whose processes keep working when it is applied, by their schema number
     -- Needed: yes                         whether processes of this release need it; if "no" they also run without it
-    -- Step: add the colour                one transaction; "Step outside a transaction" for concurrent indexes
+    -- Step: add the color                 one transaction; "Step outside a transaction" for concurrent indexes
     -- Locks: live, later (access exclusive)
 
 A release is known by the number of its last migration: its schema number. A migration that works with fewer releases

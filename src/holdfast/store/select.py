@@ -53,7 +53,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Where a list looks: in some tables of jobs, or all; among all jobs, or messages of the outbox alone."""
+    """Where a list reads: some tables of jobs, or all; among all jobs, or messages of the outbox alone."""
 
     places: tuple[str, ...] | None = None
     messages: bool = False

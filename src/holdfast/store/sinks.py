@@ -72,7 +72,7 @@ def sink(table: str, row: Mapping[str, Any], key: str | Sequence[str]) -> Sink:
     """Return the Sink of a call, with its names checked."""
     value: Any = row  # not every caller has a type checker
     if not isinstance(value, Mapping) or not 1 <= len(value) <= _MOST_COLUMNS:
-        raise UsageError(f"a row is a dict of values by column, with at least one, got {value!r:.60}")
+        raise UsageError(f"a row must be a dict of values by column, with at least one, got {value!r:.60}")
     columns = tuple(_checked(column, "a column") for column in row)
     unique = (key,) if isinstance(key, str) else tuple(key)
     if not unique:
@@ -81,7 +81,7 @@ def sink(table: str, row: Mapping[str, Any], key: str | Sequence[str]) -> Sink:
         _check_given(_checked(column, "a column of the key"), row, "key")
         if row[column] is None:
             raise UsageError(
-                f"column {column!r} of the key is null: nulls are all different, so it would be written anew"
+                f"column {column!r} of the key is null; nulls are never equal, so every run would insert another row"
             )
     return Sink(_table(table), columns, tuple(dict.fromkeys(unique)))
 
@@ -149,7 +149,7 @@ def _plain(value: Any) -> Any:
 def _table(name: Any) -> str:
     parts = name.split(".") if isinstance(name, str) else []
     if not 1 <= len(parts) <= 2:
-        raise UsageError(f"a table is written as 'table' or 'schema.table', got {name!r:.80}")
+        raise UsageError(f"a table must be written as 'table' or 'schema.table', got {name!r:.80}")
     return ".".join(_quoted(_checked(part, "a table")) for part in parts)
 
 

@@ -189,7 +189,7 @@ class WorkerCalls:
         earlier `since` counts from the beginning of its ten minutes, or of its hour after two hours.
         """
         if unknown := [each for each in by if each not in _BY]:
-            raise UsageError(f"usage is summed by {', '.join(_BY)}, got {unknown[0]!r}")
+            raise UsageError(f"usage can be summed by {', '.join(_BY)}, got {unknown[0]!r}")
         shown = [f"{_BY[each]} AS {each}" for each in by]
         sums = ["sum(runs)::int8", "sum(failures)::int8", "sum(run_seconds)", "sum(queue_seconds)"]
         order = [f"{n + 1} DESC" for n, each in enumerate(by) if each in ("minute", "hour", "day")]

@@ -180,7 +180,7 @@ def _current() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _resumed(carried: Mapping[str, Any]) -> Iterator[None]:
-    """In a child process, make the attempt's span, which is in the worker, the parent of the handler's spans."""
+    """Make, in a child process, the attempt's span, which is in the worker, the parent of the handler's spans."""
     token = contexts.attach(propagate.extract(_texts(carried)))
     try:
         yield

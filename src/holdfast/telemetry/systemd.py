@@ -36,7 +36,7 @@ class Notifier:
         self._send_once(STOPPING)
 
     def alive(self, healthy: Callable[[], bool]) -> None:
-        """Report that the process is alive, if it is. Called several times a second; it looks only when it is time."""
+        """Report that the process is alive, if it is. Called several times a second; it checks only when it is time."""
         now = self._clock.monotonic()
         if self._manager.watchdog and now >= self._alive_at and healthy():
             self._alive_at = now + self._manager.watchdog / 4

@@ -25,7 +25,7 @@ PRUNE_STEP = 1000
 LONGEST_WORK = 1.0  # seconds on actions, for a short-lived process
 SNAPSHOT_EVERY = 1.25  # seconds at most, so that figures are hardly ever older than 2 seconds
 SNAPSHOT_IDLE = 3.5  # seconds between snapshots while there is nothing to do
-SNAPSHOT_SHARE = 20  # a snapshot is followed by so many times its own duration without one
+SNAPSHOT_SHARE = 20  # pause between snapshots, as a multiple of the duration of one
 FULL_ROUND = 1000  # jobs promoted in one round from which the next follows at once
 
 

@@ -1,4 +1,4 @@
-"""/v1/actions: changes of many jobs, worked off in the background, and the log of what operators did."""
+"""/v1/actions: changes of many jobs, processed in the background, and the log of operators' changes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class NewAction(ReasonBody, kw_only=True):
 
     def __post_init__(self) -> None:
         if (self.filter is None) == (self.ids is None):
-            raise ValueError("say which jobs: by filter or by ids, and not by both")
+            raise ValueError("give either filter or ids")
         _check_options(self.kind, self.options)
 
 
@@ -120,7 +120,7 @@ async def preview(ctx: RequestContext, new: NewPreview) -> Preview:
 @routes.post("", WRITES, status=201)
 async def start(ctx: RequestContext, new: NewAction) -> ActionInfo:
     """Start an action. Jobs that are enqueued or die later stay as they are, and so do ids that are not yours. A small
-    action has ended when this returns; a large one is worked off in the background."""
+    action has ended when this returns; a large one is processed in the background."""
     where = None if new.filter is None else read_filter(ctx, new.filter)
     ids = None if new.ids is None else [str(each) for each in new.ids]
     return await begin(ctx, new.kind, where, ids, _params(ctx, new.options), new.reason)

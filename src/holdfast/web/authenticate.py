@@ -17,7 +17,7 @@ from holdfast.web.guard import route_path
 from holdfast.web.problems import Problem, of
 from holdfast.web.service import CALLER, SLOT, RequestSlot, Service, token_key, unauthenticated
 
-TENANT_SHARE = 4  # a tenant may use one in so many of max_requests
+TENANT_SHARE = 4  # a tenant may use 1/TENANT_SHARE of max_requests
 AT_ONCE = 32  # running requests of one tenant; further ones wait for a slot
 BURST = 1.0  # seconds of a token's rate that may arrive at once
 MOST_RATES = 10_000  # tokens whose rate is tracked
@@ -89,7 +89,7 @@ class AuthenticationMiddleware:
     def _excess(self, caller: Caller) -> Problem | None:
         state = None if caller.tenant is None else self._tenants.get(caller.tenant)
         if state is not None and state.active >= self._most:
-            detail = f"{self._most} of your requests are being handled; wait for some of them"
+            detail = f"{self._most} of your requests are in progress; retry when one has ended"
             return Problem(429, detail, headers={"Retry-After": "1"})
         if caller.rate is not None and (wait := self._rates.wait(caller.id, caller.rate)) > 0:
             detail = f"this token may send {caller.rate:g} requests a second"

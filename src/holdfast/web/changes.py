@@ -27,7 +27,7 @@ class Observer:
             self._change.set()
 
     async def changed(self, seconds: float) -> bool:
-        """Wait at most so many seconds; return whether the job may have changed since the last call."""
+        """Wait at most `seconds` seconds; return whether the job may have changed since the last call."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._change.wait()

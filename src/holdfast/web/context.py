@@ -60,7 +60,7 @@ class RequestContext:
         if self.caller.everyone:
             return given
         if given not in (None, self.caller.tenant):
-            raise Problem(403, "the tenant comes from the token, and this token belongs to another one; leave it out")
+            raise Problem(403, "tenant: the token belongs to another tenant; leave the field out")
         return self.caller.tenant
 
     def priority(self, given: int | None, usual: int) -> int | None:
@@ -136,12 +136,12 @@ class RequestContext:
         """Return act's response, which one transaction stores under an Idempotency-Key with everything that act does.
         act also returns the body to store. A repeated request gets the stored response."""
         if not _IDEMPOTENCY_KEY.fullmatch(key):
-            raise Problem(422, f"Idempotency-Key has 1 to 200 printable ASCII characters, got {key[:60]!r}")
+            raise Problem(422, f"Idempotency-Key must have 1 to 200 printable ASCII characters, got {key[:60]!r}")
         owner, calls = "*" if self.caller.everyone else f"tenant:{self.caller.tenant}", self.service.tokens
         async with self.transaction():
             stored = await self.run(calls.begin_response(owner, key, await self._fingerprint()))
             if stored.outcome == "other":
-                detail = f"Idempotency-Key {key!r} came with another request before; make a new one"
+                detail = f"Idempotency-Key {key!r} was used for a different request; use a new key"
                 raise Problem(409, detail, "key-reused")
             if stored.outcome == "same":
                 headers = {"Idempotent-Replayed": "true"}

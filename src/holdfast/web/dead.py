@@ -49,7 +49,7 @@ async def list_dead(ctx: RequestContext, query: ListDead) -> Jobs:
 
 @routes.post("/retry", WRITES)
 async def retry(ctx: RequestContext, which: WhichDead) -> DeadLetterChange:
-    """Put failed and dead jobs back into the queue with fresh attempts."""
+    """Retry failed and dead jobs, with fresh attempts."""
     return await _move(ctx, "retry", which)
 
 

@@ -67,7 +67,7 @@ def _malformed(data: bytes, kind: type[Body], error: Exception) -> Problem:
         return Problem(422, f"body: not JSON at character {found.pos}: {found.msg}")
     except (ValueError, RecursionError):
         return Problem(422, f"body: {error}")
-    detail = "body: not JSON in UTF-8, or it holds NaN, an infinity or half a character"
+    detail = "body: not JSON in UTF-8, or it contains NaN, an infinity or a lone surrogate"
     return Problem(422, detail, "invalid-payload")
 
 
@@ -145,7 +145,7 @@ def _in_words(place: str, kind: Any, value: Any, error: str) -> tuple[str, str]:
             f"expected one of {', '.join(map(repr, _choices(kind, [each for each in steps if isinstance(each, str)])))}"
         )
     elif "matching regex" in message and isinstance(found, str):
-        message = "holds a NUL, which PostgreSQL cannot store" if "\x00" in found else "may not contain a slash"
+        message = "contains a NUL, which PostgreSQL cannot store" if "\x00" in found else "may not contain a slash"
     return ".".join([place, *map(str, steps)]), _plain(message) + _got(place, found)
 
 

@@ -84,7 +84,7 @@ class ReasonBody(Body, kw_only=True):
 
 
 class Query(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The query parameters of a request. Unknown ones are rejected: a misspelled filter would match everything."""
+    """The query parameters of a request. Unknown ones are rejected: a misspelt filter would match everything."""
 
 
 class ReasonQuery(Query, kw_only=True):

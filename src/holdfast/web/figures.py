@@ -102,7 +102,7 @@ class Minutes:
 
 class WhichMinutes(Query):
     seconds: Annotated[float, Meta(gt=0, le=TWO_DAYS)] = 3600.0
-    """Of the last so many seconds."""
+    """Only of the last `seconds` seconds."""
     queue: Queue | None = None
     """Only of this queue."""
 

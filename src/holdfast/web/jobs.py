@@ -400,9 +400,9 @@ async def cancel(ctx: RequestContext, job_id: UUID) -> CancelOutcome:
 
 @routes.post("/{job_id}/retry", WRITES)
 async def retry(ctx: RequestContext, job_id: UUID) -> AcceptedJob:
-    """Put a failed or dead job back into the queue with fresh attempts."""
+    """Retry a failed or dead job, with fresh attempts."""
     if not await ctx.run(ctx.calls.dead.retry([str(job_id)], ctx.view)):
-        raise Problem(409, f"job {job_id} was not put back: {_why_not(await look(ctx, job_id))}")
+        raise Problem(409, f"job {job_id} was not retried: {_why_not(await look(ctx, job_id))}")
     return AcceptedJob(str(job_id), existing=True)
 
 
@@ -450,16 +450,16 @@ class Rerun(ReasonBody, kw_only=True):
     """From where a job that has ended is run again."""
 
     from_step: Name | None = None
-    """This step and all that began after it run anew; earlier results stay."""
+    """Run this step and all later ones again; keep earlier results."""
 
 
 @routes.post("/{job_id}/rerun", WRITES, optional_body=True)
 async def rerun(ctx: RequestContext, job_id: UUID, how: Rerun) -> AcceptedJob:
-    """Queue a job that has ended again, with fresh attempts."""
+    """Run a job that has ended again, with fresh attempts."""
     await look(ctx, job_id)
     by = ctx.caller.name
     if not await ctx.hf.jobs.arerun(str(job_id), from_step=how.from_step, by=by, reason=how.reason):
-        raise Problem(409, f"job {job_id} was not put back: a newer job holds its dedupe key")
+        raise Problem(409, f"job {job_id} was not rerun: a newer job holds its dedupe key")
     return AcceptedJob(str(job_id), existing=True)
 
 

@@ -113,7 +113,7 @@ async def key(ctx: RequestContext, query: OneOf) -> KeyState:
 
 @routes.post("/keys/pause", OPERATES)
 async def pause(ctx: RequestContext, new: NewPause) -> ChangeResult:
-    """Pause a key: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
+    """Pause a key: running jobs continue. Repeating it replaces who, why and until when (changed: 0)."""
     return await pause_key(ctx, new.key, new.reason, new.seconds)
 
 

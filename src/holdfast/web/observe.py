@@ -24,7 +24,7 @@ from holdfast.web.waiting import waiting
 
 routes = Routes("", "observe")
 FRESH = 1.0  # seconds for which metrics are cached
-FRESH_FACTOR = 5  # and at least so many times as long as the query took, so that scraping cannot keep the database busy
+FRESH_FACTOR = 5  # and cached for at least this many times as long as their query took, to bound the load
 DAY = timedelta(days=1).total_seconds()
 ROUTE = "holdfast.route"  # scope key: the label of the request's route
 

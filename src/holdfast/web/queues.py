@@ -89,7 +89,7 @@ async def wanted(ctx: RequestContext, queue: Queue, query: SlotsQuery) -> Wanted
 
 @routes.post("/{queue}/pause", OPERATES, optional_body=True)
 async def pause_queue(ctx: RequestContext, queue: Queue, why: QueuePause) -> ChangeResult:
-    """Pause a queue: running jobs go on. Repeating it replaces who, why and until when (changed: 0)."""
+    """Pause a queue: running jobs continue. Repeating it replaces who, why and until when (changed: 0)."""
     return await pause_key(ctx, f"queue:{queue}", why.reason, why.seconds)
 
 

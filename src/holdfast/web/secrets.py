@@ -18,7 +18,7 @@ def read(setting: str) -> list[bytes]:
         has = f"has one of {shortest}" if found else "is not set"
         raise ConfigurationError(
             f"the tick endpoint needs a secret of at least {SHORTEST} characters, and HOLDFAST_TICK_SECRETS {has}: set "
-            "it, to two of them with a comma between while one is exchanged for the other"
+            "it; to rotate, list the old and the new one, separated by a comma"
         )
     return found
 

@@ -107,7 +107,7 @@ class Service:
         return [LargeJob() if found.get(place, ...) is None else found.get(place) for place in range(len(wanted))]
 
     async def _use_tokens(self, keys: Sequence[bytes]) -> list[Caller | None]:
-        """Return the callers of tokens; one look-up serves all requests with the same one."""
+        """Return the callers of tokens; one lookup serves all requests with the same one."""
         each = list(dict.fromkeys(keys))
         callers = await self.run(self.tokens.use(each))
         found = dict(zip(each, callers, strict=True))

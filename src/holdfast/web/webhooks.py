@@ -243,7 +243,7 @@ async def delivery(ctx: RequestContext, delivery_id: UUID) -> DeliveryInfo:
 
 @routes.post("/deliveries/{delivery_id}/redeliver", WRITES_HOOKS)
 async def redeliver(ctx: RequestContext, delivery_id: UUID) -> Redelivered:
-    """Deliver again: a failed delivery with fresh attempts, one that has ended as a new one, a waiting one at once."""
+    """Deliver again: a failed delivery with fresh attempts, an ended one as a new one, a waiting one at once."""
     outcomes = await ctx.run(ctx.calls.webhooks.redeliver([str(delivery_id)], ctx.view))
     if not outcomes or outcomes[0].outcome == "unknown":
         raise unknown("delivery", delivery_id)

@@ -16,7 +16,7 @@ class Stop(ReasonBody, kw_only=True):
     """How a worker stops."""
 
     now: bool = False
-    """Give its jobs back at once, as at a second SIGTERM; otherwise it finishes them, as at the first."""
+    """Release its jobs at once, as at a second SIGTERM; otherwise it finishes them, as at the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ async def workers(ctx: RequestContext) -> Workers:
 
 @routes.post("/{worker_id}/stop", OPERATES, optional_body=True)
 async def stop(ctx: RequestContext, worker_id: Name, how: Stop) -> StopResult:
-    """Ask one worker to claim nothing more, finish its jobs and end. It looks every two seconds, unless its setting
-    `upkeep` says otherwise."""
+    """Ask one worker to claim nothing more, finish its jobs and end. It reads the request every two seconds (setting
+    `upkeep`)."""
     call = ctx.calls.workers.stop(worker_id, now=how.now, by=ctx.caller.name, reason=how.reason)
     found = await ctx.found(call, "worker", worker_id)
     return StopResult(found)

@@ -81,7 +81,7 @@ def _number(value: Any) -> float:
             return number
     except OverflowError:
         pass
-    raise UsageError(f"progress is counted in numbers, got {value!r:.60}")
+    raise UsageError(f"progress must be a finite number, got {value!r:.60}")
 
 
 def encode_result(task: Task[Any, Any], value: Any, max_size: int) -> bytes:

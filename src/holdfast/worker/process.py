@@ -84,7 +84,7 @@ class Process:
         """Describe the exit code or the signal."""
         code = self._popen.returncode
         if self._garbled:
-            return "broke the line to its worker and was killed"
+            return "sent invalid data to its worker and was killed"
         if code >= 0:
             return f"exited with code {code}"
         try:

@@ -23,7 +23,7 @@ class Sleeper:
     """Whether this worker may have a row in `sleepers`, and how long it may sleep."""
 
     def __init__(self, worker: str, settings: Settings, calls: Calls, wakeup: Wakeup, clock: Clock = CLOCK) -> None:
-        # A worker that does not listen cannot be notified, so it must not stand among the sleepers.
+        # A worker that does not listen cannot be notified, so it must have no row in `sleepers`.
         self._listens = settings.notify and not settings.pooler
         self._call = functools.partial(calls.workers.sleep, worker, settings.queue_list, listens=self._listens)
         self._poll = settings.poll

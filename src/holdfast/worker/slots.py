@@ -111,7 +111,7 @@ class Slots:
 
     def cancel(self, ids: Set[str]) -> None:
         """Cancel jobs on request. Jobs not started are finished as canceled, a coroutine is canceled at its next await
-        and a process is ended. A thread cannot be stopped; its handler can check ctx.cancelled."""
+        and a process is ended. A thread cannot be stopped; its handler can check ctx.canceled."""
         for job in self._buffer.take_out(ids):
             self._finisher.add(job, _canceled(job))
         for slot, job in list(self._buffer.running.items()):
@@ -158,7 +158,7 @@ def cancellation(job: Job) -> Outcome:
 
 
 def released(job: Job) -> Outcome:
-    """Return the outcome of a job that is given back without an attempt."""
+    """Return the outcome of a job that is released: no attempt counts."""
     return Outcome(job.id, job.lease.token, "released")
 
 

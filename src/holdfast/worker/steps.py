@@ -115,7 +115,7 @@ class Steps:
     def sleep(self, name: str, seconds: float) -> Does[None]:
         """Return when the sleep is over."""
         if not seconds >= 0:
-            raise UsageError(f"a sleep is 0 seconds or more, got {seconds!r}")
+            raise UsageError(f"a sleep must be 0 seconds or more, got {seconds!r}")
         known = yield from self._known_step(name, "sleep")
         if known is None or not known.finished:
             raise Parked("sleep", name, seconds)
@@ -123,7 +123,7 @@ class Steps:
     def wait_for(self, name: str, timeout: float | None, type_: Any) -> Does[Any]:
         """Return the value of a signal, or raise TimeoutError."""
         if timeout is not None and not timeout >= 0:
-            raise UsageError(f"the timeout of a wait is 0 seconds or more, got {timeout!r}")
+            raise UsageError(f"the timeout of a wait must be 0 seconds or more, got {timeout!r}")
         known = yield from self._known_step(name, "signal")
         if known is None or not known.finished:
             raise Parked("signal", name, timeout)

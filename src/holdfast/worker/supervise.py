@@ -275,7 +275,7 @@ class Lifeline:
 
 
 def stop_at_end_of_input() -> Lifeline | None:
-    """In a child: send SIGTERM to this process when its input ends, because the parent is gone. Return the connection
+    """Send SIGTERM to this process, a child, when its input ends, because the parent is gone. Return the connection
     to the supervisor, if the input is a socket."""
     threading.Thread(target=_wait_for_end, name="holdfast-parent", daemon=True).start()
     try:

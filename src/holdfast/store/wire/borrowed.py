@@ -1,6 +1,6 @@
 """Run calls on the caller's connection, of any supported library, inside its transaction.
 
-A connection is recognised by the names of its classes, so no library is imported that the caller does not use. The
+A connection is recognized by the names of its classes, so no library is imported that the caller does not use. The
 driver connection inside SQLAlchemy and Django is never used directly. They begin transactions around their own
 statements (SQLAlchemy on asyncpg with its first one), so any other statement would commit by itself.
 """

@@ -59,7 +59,7 @@ _TROUBLES = {
     "53100": ("has no space left on its disk", "free space there, then try again"),
     "53200": ("is out of memory", "give it more, or lower work_mem or max_connections"),
     "53300": ("has no free connection", "raise max_connections, or lower HOLDFAST_POOL_SIZE"),
-    "57014": ("has canceled the call", "an operator or a setting of the server's did; try again"),
+    "57014": ("has canceled the call", "an operator or a server setting did this; try again"),
     "25006": ("is read-only", "is it a standby? else look at default_transaction_read_only"),
     "57P01": ("ended the connection", "is it being stopped or restarted? try again"),
     "57P02": ("ended the connection because another backend crashed", "see its log; try again"),
@@ -77,7 +77,7 @@ def conninfo(settings: Settings, name: str, *, lent: bool = False) -> str:
         **_KEEPALIVES,
         "tcp_user_timeout": int(min(settings.call_timeout, SILENCE) * 1000),
     }
-    if not settings.pooler:  # a pooler refuses start-up options
+    if not settings.pooler:  # a pooler refuses startup options
         wanted = (f"statement_timeout={int(settings.call_timeout * 1000)}", *_EVERYWHERE, *(() if lent else _OWN_CALLS))
         extra["options"] = " ".join(f"-c {each}" for each in wanted)
     try:
@@ -268,7 +268,7 @@ def _explain_trouble(error: Exception, state: str, text: str, where: str, second
         words, remedy = _TROUBLES[state]
         why = f"{words}: {text}; {remedy}"
     elif state:  # the server replied, so it runs
-        why = f"could not do this: {text} (SQLSTATE {state})"
+        why = f"failed: {text} (SQLSTATE {state})"
     else:
         reason = re.sub(r" Is the server running[^?]*\?", "", text)  # libpq repeats it for each address
         why = f"cannot be reached or went away: {reason}; is it running?"

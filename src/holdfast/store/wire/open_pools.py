@@ -43,7 +43,7 @@ class ThreadPools(ABC):
         """Return a pool that is not open yet."""
 
     def _opened(self, purpose: str = CALLS, patience: float | None = None) -> ConnectionPool[Any]:
-        """Return the pool for a purpose; the first call opens it, and waits so many seconds for the primary."""
+        """Return the pool for a purpose; the first call opens it, and waits for the primary for `patience` seconds."""
         ends = time.monotonic() + (self._settings.connect_timeout if patience is None else patience)
         with self._locks[purpose]:
             if (pool := self._pools.get(purpose)) is None:

@@ -1,6 +1,6 @@
 """Open Holdfast's own connections with the settings that its calls rely on, and limit their number.
 
-Start-up options set them, but a pooler refuses or ignores those, so each new connection is checked. DateStyle is set
+Startup options set them, but a pooler refuses or ignores those, so each new connection is checked. DateStyle is set
 again where it differs: PgBouncer keeps it for each client, even in transaction mode. The isolation level cannot be set
 for such a session, so its calls run in transactions that name it (`transaction_for`).
 """

@@ -1,4 +1,4 @@
-"""Who may look: the owner of a session, a user that a trusted proxy names, or on loopback everyone in development."""
+"""Access to the dashboard: by session, by a user that a trusted proxy names, or, in development, from loopback."""
 
 from __future__ import annotations
 

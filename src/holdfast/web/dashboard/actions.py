@@ -18,7 +18,7 @@ from holdfast.web.routing import WRITES
 
 section = Section()
 Which = Literal["retry", "discard", "cancel"]
-WORDS = {"retry": "put back into the queue", "discard": "discarded", "cancel": "canceled"}
+WORDS = {"retry": "retried", "discard": "discarded", "cancel": "canceled"}
 
 
 class Matching(Search, kw_only=True):

@@ -1,4 +1,4 @@
-"""The dashboard of an application: finds the page of a request, checks who asks, and renders."""
+"""The dashboard of an application: find the page of a request, authenticate, and render."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ async def show_batch(visit: Visit, batch_id: UUID) -> Values:
 
 @section.action("/batches/{batch_id}/cancel", WRITES)
 async def cancel(visit: Visit, batch_id: UUID, form: ReasonForm) -> Done:
-    """Close a batch, and cancel its jobs by an action, which is recorded and goes on without the browser."""
+    """Close a batch, and cancel its jobs by an action, which is recorded and continues without the browser."""
     found = await get(visit, batch_id)
     if found.ended:
         raise Problem(409, f"batch {found.id} ({found.name[:60]}) has ended: {found.status}")

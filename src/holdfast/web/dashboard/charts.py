@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn from numbers: no script, no inline style. Colours come from classes."""
+"""Charts as SVG, drawn from numbers: no script, no inline style. Colors come from classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sparkline(values: Numbers, title: str, *, width: int = 96, height: int = 20)
 def lines(
     series: Mapping[str, Numbers], title: str, unit: str = "", *, ends: Ends = (), width: int = 560, height: int = 120
 ) -> Markup:
-    """Return lines on one scale, the first with its area filled. Classes `line-1`, `line-2` and so on colour them."""
+    """Return lines on one scale, the first with its area filled. Classes `line-1`, `line-2` and so on color them."""
     top = _top(series.values())
     body = _grid(width, height)
     for place, values in enumerate(series.values(), 1):

@@ -113,7 +113,7 @@ def typed(form: NewEndpoint | EndpointForm) -> dict[str, Any]:
     try:
         timeout = float(form.timeout)
     except ValueError:
-        raise Problem(422, f"the timeout is a number of seconds, got {form.timeout[:60]!r}") from None
+        raise Problem(422, f"the timeout must be a number of seconds, got {form.timeout[:60]!r}") from None
     return {
         "url": form.url,
         "events": [each for each in SEPARATOR.split(form.events) if each] or None,

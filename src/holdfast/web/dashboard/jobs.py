@@ -46,7 +46,7 @@ REASONS = {
 }
 DID = {
     "cancel": {"canceled": "Canceled.", "canceling": "Asked it to stop.", "finished": "It had ended already."},
-    "retry": {"changed": "Put back into the queue."},
+    "retry": {"changed": "Retried."},
     "discard": {"changed": "Discarded."},
     "reschedule": {"changed": "Starts as soon as a slot and its limits allow."},
 }
@@ -165,7 +165,7 @@ async def cancel(visit: Visit, job_id: UUID, form: ReasonForm) -> Done:
 
 @section.action("/jobs/{job_id}/retry", WRITES)
 async def retry(visit: Visit, job_id: UUID, form: ReasonForm) -> Done:
-    """Put a failed or dead job back into the queue."""
+    """Retry a failed or dead job."""
     return await act(visit, "retry", job_id, form)
 
 
@@ -197,12 +197,12 @@ async def act(visit: Visit, kind: str, job_id: UUID, form: ReasonForm, **params:
         visit.calls.actions.act(kind, [id_], visit.caller.name, form.reason, visit.view, **params)
     )
     outcome = outcomes.get(id_, "unknown")
-    return Done(f"/jobs/{id_}", DID[kind].get(outcome, f"It was left as it is: {outcome}."))
+    return Done(f"/jobs/{id_}", DID[kind].get(outcome, f"Not changed: {outcome}."))
 
 
 @section.action("/jobs/{job_id}/edit", OPERATES)
 async def edit(visit: Visit, job_id: UUID, form: EditForm) -> Done:
-    """Give a job other arguments; a dead one is put back into the queue."""
+    """Give a job other arguments; a dead one is retried."""
     try:
         args = msgspec.json.decode(form.args)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -210,4 +210,4 @@ async def edit(visit: Visit, job_id: UUID, form: EditForm) -> Done:
     if not isinstance(args, dict):
         raise UsageError("form.args: expected a JSON object")
     outcome = await visit.hf.jobs.aedit(str(job_id), args, by=visit.caller.name, reason=form.reason)
-    return Done(f"/jobs/{job_id}", "Edited, and put back into the queue." if outcome == "retried" else "Edited.")
+    return Done(f"/jobs/{job_id}", "Edited and retried." if outcome == "retried" else "Edited.")

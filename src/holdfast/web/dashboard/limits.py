@@ -200,7 +200,7 @@ async def pause(visit: Visit, form: KeyPause) -> Done:
     seconds = None if form.minutes is None else 60 * form.minutes
     await visit.run(visit.calls.limits.pause(form.key, visit.caller.name, form.reason, seconds))
     visit.forget()
-    return Done(_page(form.key), f"Paused {form.key}: no more of its jobs start; those that run go on.")
+    return Done(_page(form.key), f"Paused {form.key}: no more of its jobs start; running jobs continue.")
 
 
 @section.action("/limits/resume", OPERATES)

@@ -24,10 +24,10 @@ from holdfast.web.routing import READS
 
 section = Section()
 POLL_INTERVAL = 1.25  # seconds between queries; snapshots are not taken more often
-PAUSE_FACTOR = 10  # a slow query is followed by a pause so many times as long
+PAUSE_FACTOR = 10  # a slow query is followed by a pause this many times as long
 MOST_VIEWERS = 500
 STILL_HERE = 15.0  # seconds between comments, so that proxies keep the connection and gone viewers are noticed
-CHECK = 15.0  # seconds between checks that the viewer may still look
+CHECK = 15.0  # seconds between checks that the viewer still has access
 LONGEST = 600.0  # seconds; then the browser connects again
 Marks = tuple[Row, Sequence[str]]
 
@@ -50,7 +50,7 @@ class Follower:
             self._changed.set()
 
     async def topics(self, seconds: float) -> list[str]:
-        """Wait at most so many seconds; return the topics that have changed."""
+        """Wait at most `seconds` seconds; return the topics that have changed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -60,7 +60,7 @@ class Follower:
 
 
 class Broadcaster:
-    """The followers of a process, and the task that looks for changes while there are any."""
+    """The followers of a process, and the task that polls for changes while there are any."""
 
     def __init__(self, read: Callable[[Sequence[str]], Awaitable[Marks]]) -> None:
         self._read = read
@@ -78,7 +78,7 @@ class Broadcaster:
     def follow(self, job: str | None) -> Iterator[Follower]:
         """Follow the changes for the length of a block."""
         if len(self._followers) >= MOST_VIEWERS:
-            raise Problem(503, f"{MOST_VIEWERS} viewers look already; reload the page instead", "full")
+            raise Problem(503, f"too many viewers ({MOST_VIEWERS}); reload the page to update it", "full")
         follower = Follower(job)
         self._followers.add(follower)
         if self._task is None or self._task.done():

@@ -38,7 +38,7 @@ def offer(section: Section, kind: str) -> None:
         seconds = None if form.minutes is None else 60 * form.minutes
         await visit.run(visit.calls.limits.pause(f"{kind}:{form.name}", visit.caller.name, form.reason, seconds))
         visit.forget()
-        return Done(section.path, f"Paused {form.name}: no more of its jobs start; those that run go on.")
+        return Done(section.path, f"Paused {form.name}: no more of its jobs start; running jobs continue.")
 
     @section.action(f"{section.path}/resume", OPERATES)
     async def resume(visit: Visit, form: Resume) -> Done:

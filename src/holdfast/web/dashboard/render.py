@@ -31,7 +31,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
 
 def cut(value: object, most: int = LONGEST) -> str:
-    """Return a value as text of at most so many characters, and how many are left out."""
+    """Return a value as text of at most `most` characters, with the number of characters left out."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     if len(text) <= most:
         return visible(text)

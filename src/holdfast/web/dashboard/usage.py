@@ -84,7 +84,7 @@ def length(query: ListUsage) -> float:
 
 
 def table(by: list[str], rows: list[Usage]) -> str:
-    """Return rows as CSV that no spreadsheet takes for formulas."""
+    """Return rows as CSV that no spreadsheet reads as formulas."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow([*by, *SUMS])

@@ -109,7 +109,7 @@ class Visit(RequestContext):
         return await self.shared(self.calls.figures.read(), 1.0) if found is None else found
 
     async def may_continue(self) -> bool:
-        """Return whether a stream may go on: the server runs, the client is connected, the viewer may still look."""
+        """Return whether a stream may continue: server running, client connected, viewer still allowed."""
         if server_stops() or await self.request.is_disconnected():
             return False
         viewer = await self.dashboard.access.viewer(self.request, self.key)

@@ -87,7 +87,7 @@ async def show_delivery(visit: Visit, delivery_id: UUID) -> Values:
 
 @section.action("/webhooks/deliveries/{delivery_id}/redeliver", WRITES_HOOKS)
 async def redeliver(visit: Visit, delivery_id: UUID) -> Done:
-    """Deliver again: a failed delivery with fresh attempts, one that has ended as a new one, a waiting one at once."""
+    """Deliver again: a failed delivery with fresh attempts, an ended one as a new one, a waiting one at once."""
     found = await find_delivery(visit, delivery_id)
     (result,) = await visit.run(visit.calls.webhooks.redeliver([found.id], visit.view))
     if result.outcome == "disabled":

@@ -17,7 +17,7 @@ section = Section("Workers", "/workers", key="w", needs=EXPLAINS)
 
 
 class Stop(ReasonForm, kw_only=True):
-    """A worker that is to finish its jobs and end, or with `now` to give them back at once."""
+    """A worker that is to finish its jobs and end, or with `now` to release them at once."""
 
     worker: Name
     now: Literal["yes"] | None = None
@@ -47,5 +47,5 @@ async def stop(visit: Visit, form: Stop) -> Done:
     call = visit.calls.workers.stop(form.worker, now=now, by=visit.caller.name, reason=form.reason)
     found = await visit.found(call, "worker", form.worker)
     visit.forget()
-    how = "gives its jobs back and ends" if now else "claims nothing more, finishes its jobs and ends"
+    how = "releases its jobs and ends" if now else "claims nothing more, finishes its jobs and ends"
     return Done("/workers", f"Within a few seconds {found} {how}.")
