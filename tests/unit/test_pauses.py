@@ -79,6 +79,17 @@ def test_the_rate_follows_the_last_tenth_of_a_second() -> None:
     assert rate.value == pytest.approx(1, abs=0.5)
 
 
+def test_the_first_rate_after_an_idle_time_counts_in_full() -> None:
+    time = Time()
+    rate = Rate(time.clock)
+    time.now += 0.025
+    rate.update(100)
+    assert rate.value == pytest.approx(4000)
+    time.now += 0.025
+    rate.update(100)
+    assert rate.value == pytest.approx(3000), "from then on it is an average"
+
+
 def test_a_claim_fills_the_slots_and_the_prefetch_time_at_the_present_rate() -> None:
     time, buffer = Time(), PrefetchBuffer()
     size = ClaimSize(Settings(concurrency=10, prefetch=0.5, claim_size=100), buffer, time.clock)

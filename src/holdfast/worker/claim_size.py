@@ -50,7 +50,7 @@ class ClaimSize:
 
 
 class Rate:
-    """Jobs started per second: a moving average over about 0.1 s."""
+    """Jobs started per second: a moving average over about 0.1 s. After an idle time it begins with the first rate."""
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self.value = 0.0
@@ -62,5 +62,6 @@ class Rate:
         """Update the average with the running count."""
         now = self._clock.monotonic()
         if (passed := now - self._since) >= 0.02:
-            self.value += (min(passed / 0.1, 1.0)) * ((count - self._count) / passed - self.value)
+            weight = min(passed / 0.1, 1.0) if self.value else 1.0  # after an idle time there is nothing to average
+            self.value += weight * ((count - self._count) / passed - self.value)
             self._count, self._since = count, now
