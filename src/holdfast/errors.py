@@ -32,6 +32,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+def hint(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the end of a message about an unknown name: the nearest known one, or another text where none is near."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else otherwise
+
+
 class HoldfastError(Exception):
     """Base class of all errors that Holdfast raises."""
 
@@ -55,9 +61,7 @@ class UnknownTask(ConfigurationError):
     """No task of this name is registered here."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        near = nearest(name, known)
-        hint = f"; did you mean {near!r}?" if near else ""
-        super().__init__(f"no task named {name!r} is registered in this process{hint}")
+        super().__init__(f"no task named {name!r} is registered in this process{hint(name, known)}")
 
 
 class UsageError(HoldfastError):
@@ -80,9 +84,8 @@ class UnknownSchedule(UsageError):
     """No schedule of this name is in the database."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        near = nearest(name, known)
-        hint = f"; did you mean {near!r}?" if near else "; workers register schedules when they start"
-        super().__init__(f"there is no schedule named {name!r}{hint}")
+        rest = hint(name, known, "; workers register schedules when they start")
+        super().__init__(f"there is no schedule named {name!r}{rest}")
 
 
 class UnknownAction(UsageError):

@@ -72,7 +72,7 @@ def test_a_queue_that_is_not_known_gets_a_suggestion(dsn: str, sql: Sql) -> None
         ["dead", "--queue", "crwl"],
         ["jobs", "enqueue", "t", "--queue", "crwl"],
     ):
-        assert "warning: unknown queue crwl; did you mean crawl?" in holdfast(dsn, *command).stderr
+        assert "warning: unknown queue crwl; did you mean 'crawl'?" in holdfast(dsn, *command).stderr
     for command in (["jobs", "--queue", "crawl"], ["dead", "--queue", "crawl"], ["jobs"]):
         assert "warning" not in holdfast(dsn, *command).stderr
 
@@ -194,7 +194,7 @@ def test_enqueue_goes_to_the_queue_its_task_is_known_for(dsn: str, hf: Holdfast)
     assert result.stderr == ""
     mistyped = holdfast(dsn, "jobs", "enqueue", "app.sned", "--json")
     assert as_json(mistyped)["queue"] == "default"
-    assert "did you mean app.send?" in mistyped.stderr
+    assert "did you mean 'app.send'?" in mistyped.stderr
 
 
 def test_enqueue_keeps_to_the_dedupe_key_as_clients_do(dsn: str, hf: Holdfast) -> None:

@@ -153,7 +153,7 @@ def test_a_queue_wants_as_many_slots_as_start_its_backlog_in_time(dsn: str, hf: 
     assert as_json(holdfast(dsn, "jobs", "wanted", "mail", "--json")) == {"queue": "mail", "slots": 1}
     assert hf.queues.wanted("mail", within=1) == 30
     unknown = holdfast(dsn, "jobs", "wanted", "mial")
-    assert unknown.stdout == "0\n" and "did you mean mail?" in unknown.stderr
+    assert unknown.stdout == "0\n" and "did you mean 'mail'?" in unknown.stderr
     assert holdfast(dsn, "jobs", "wanted", "mail", "--within", "0").exit_code != 0
 
 

@@ -136,7 +136,7 @@ def test_an_unknown_queue_is_exit_code_2_and_not_drained(dsn: str, sql: Sql) -> 
     serve(sql, "visits")
     result = holdfast(dsn, "drain", "queue:vists")
     assert (result.exit_code, result.stdout) == (2, "")
-    words = "unknown queue vists: it has no jobs, no worker and no task; did you mean visits?"
+    words = "unknown queue vists: it has no jobs, no worker and no task; did you mean 'visits'?"
     assert words in result.stderr
     assert "; known: default, visits" in holdfast(dsn, "drain", "other").stderr
     assert "queue visits is drained" in holdfast(dsn, "drain", "queue:visits").stdout

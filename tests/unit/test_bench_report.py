@@ -63,7 +63,7 @@ def test_for_programs_there_is_one_object_a_line_and_nothing_else(capsys: pytest
     assert json.loads(line)["jobs_per_s"] == 20_000
 
 
-@pytest.mark.parametrize(("name", "expected"), [("drian", "did you mean drain\\?"), ("zzz", "known: enqueue_one, ")])
+@pytest.mark.parametrize(("name", "expected"), [("drian", "did you mean 'drain'\\?"), ("zzz", "known: enqueue_one, ")])
 def test_a_workload_that_is_not_there_gets_a_suggestion(name: str, expected: str) -> None:
     with pytest.raises(UsageError, match=f"no workload named '{name}'; {expected}"):
         bench.run(Settings.load(dsn="postgresql://nowhere/none"), workloads=[name])

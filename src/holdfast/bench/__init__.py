@@ -5,11 +5,10 @@ Five workloads, in less than a minute. The long suites are in the repository: `p
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, hint
 from holdfast.settings import Settings
 
 QUICK = 0.2  # of the jobs of the long suites
@@ -45,9 +44,8 @@ def run(
 
 def _require(name: str, known: Mapping[str, object]) -> None:
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-        raise UsageError(f"no workload named {name!r}; {hint}")
+        names = ", ".join(known)
+        raise UsageError(f"no workload named {name!r}{hint(name, known, f'; known: {names}')}")
 
 
 def _own_schema(settings: Settings) -> Settings:

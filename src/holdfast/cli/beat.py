@@ -11,7 +11,7 @@ import typer
 from holdfast.cli import render
 from holdfast.cli.load import load_app, load_object, redirect
 from holdfast.cli.options import Dsn, Schema
-from holdfast.errors import ConfigurationError, HoldfastError, nearest
+from holdfast.errors import ConfigurationError, HoldfastError, hint
 from holdfast.model.beat import Entry, NotConvertible, read
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def _task(hf: Holdfast, name: str) -> Task[Any, Any]:
     alike = [each for each in tasks if each.rpartition(".")[2] == name.rpartition(".")[2]]
     if name in tasks or len(alike) == 1:
         return tasks[name if name in tasks else alike[0]]
-    near = nearest(name, tasks)
-    raise ConfigurationError(f"no task {name!r} is registered" + (f"; did you mean {near!r}?" if near else ""))
+    raise ConfigurationError(f"no task {name!r} is registered{hint(name, tasks)}")
 
 
 def _report(registered: int, left_out: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ from holdfast.cli.options import (
     moment,
     seconds,
 )
-from holdfast.errors import HoldfastError, nearest
+from holdfast.errors import HoldfastError, hint
 from holdfast.model.failure import FailedAttempt
 from holdfast.model.job import JobInfo
 
@@ -325,9 +325,7 @@ def enqueue(
         limits=limit or (),
     )
     if task not in known:
-        near = nearest(task, known)
-        hint = f"; did you mean {near}?" if near else ""
-        render.note(f"warning: no worker has registered a task named {task!r} yet{hint}", "yellow")
+        render.note(f"warning: no worker has registered a task named {task!r} yet{hint(task, known)}", "yellow")
     text = accepted.id if accepted.outcome == "created" else f"{accepted.id}  ({accepted.outcome})"
     render.show_result({**asdict(accepted), "queue": queue_name}, text, as_json=as_json)
 

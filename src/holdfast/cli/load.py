@@ -6,14 +6,13 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from holdfast.client import Holdfast
 from holdfast.client.database import Database
-from holdfast.errors import ConfigurationError, nearest
+from holdfast.errors import ConfigurationError, hint
 
 
 def load_app(target: str) -> Holdfast:
@@ -60,7 +59,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            near = _near(name, [path.stem for path in Path().glob("*.py")])
+            near = hint(name, [path.stem for path in Path().glob("*.py")])
             raise ConfigurationError(
                 f"there is no module {error.name!r} in {os.getcwd()} or on sys.path{near}"
             ) from None
@@ -98,18 +97,13 @@ def _attribute(module: ModuleType, holder: Any, name: str, target: str) -> Any:
     try:
         return getattr(holder, name)
     except AttributeError:
-        near = _near(name, [n for n in dir(holder) if not n.startswith("_")])
+        near = hint(name, [n for n in dir(holder) if not n.startswith("_")])
         raise ConfigurationError(f"{target}: {holder_name(holder)} has no {name!r}{near or _instead(module)}") from None
 
 
 def holder_name(holder: Any) -> str:
     """Return a description of the object that lacks an attribute."""
     return f"module {holder.__name__!r}" if isinstance(holder, ModuleType) else type(holder).__name__
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = nearest(name, known)
-    return f"; did you mean {near!r}?" if near else ""
 
 
 def _apps(module: ModuleType) -> list[str]:

@@ -6,7 +6,7 @@ import builtins
 from datetime import datetime
 
 from holdfast.client.operation import Noun, Steps, operation
-from holdfast.errors import nearest
+from holdfast.errors import hint
 from holdfast.model.job import Left
 from holdfast.store.call import Call, Row
 
@@ -34,9 +34,8 @@ class Queues(Noun):
         names: builtins.list[str] = yield self._calls.queues.names()
         if name in names:
             return None
-        if near := nearest(name, names):
-            return f"; did you mean {near}?"
-        return f"; known: {', '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}" if names else ""
+        some = f"; known: {', '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}" if names else ""
+        return hint(name, names, some)
 
     hint, ahint = operation(_hint)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
@@ -12,6 +11,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from holdfast.errors import hint
 from holdfast.telemetry.scrub import scrub
 from holdfast.web.fields import Body, Query, read_field
 from holdfast.web.problems import Problem
@@ -185,5 +185,4 @@ def _choices(kind: Any, names: Sequence[str]) -> list[Any]:
 
 def near(name: str, known: Iterable[str]) -> str:
     """Return a hint: the nearest known name, or all of them."""
-    found = difflib.get_close_matches(name, known := sorted(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else f"; known: {', '.join(known) or 'none'}"
+    return hint(name, known := sorted(known), f"; known: {', '.join(known) or 'none'}")
