@@ -22,6 +22,7 @@ from tests.support.serving import Sql, http_fixture, shop_fixture  # noqa: F401 
 
 JSON = {"Content-Type": "application/json"}
 NOBODYS = str(uuid.UUID(int=7))
+NESTED = b"[" * 30_000 + b"]" * 30_000
 DEEP = b'{"task":"shop.send","args":{"to":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -79,6 +80,9 @@ REFUSED = {
     "two": (b'{"task":7,"delay":-1}', "body.task: expected str, got 7; body.delay: expected float >= 0.0, got -1"),
     "a misspelling": (b'{"task":"t","tsak":{}}', "body.tsak: no such field; did you mean 'task'?"),
     "very deep": (DEEP, ""),
+    "very deep in a field with a type": (b'{"task":"t","queue":' + NESTED + b"}", "body"),
+    "very deep behind a wrong value": (b'{"task":7,"dedupe":' + NESTED + b"}", "body"),
+    "no JSON behind a wrong value": (b'{"task":7,', "body: not JSON at character 10"),
 }
 
 

@@ -38,14 +38,21 @@ def decode_body(data: bytes, kind: type[B], content_type: str = "application/jso
     try:
         body: B = _decoder(kind)(data)
     except msgspec.ValidationError as error:
-        try:
-            fields = _raw_fields(data)
-        except msgspec.ValidationError:
-            raise Problem(422, f"body: {_wanted(kind)}") from None
-        raise invalid("body", kind, fields, str(error)) from None
+        raise _mismatched(data, kind, error) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise _malformed(data, kind, error) from None
     return body
+
+
+def _mismatched(data: bytes, kind: type[Body], error: Exception) -> Problem:
+    """Return the error for a body that does not fit; behind its first wrong value it may not even be JSON."""
+    try:
+        fields = _raw_fields(data)
+    except msgspec.ValidationError:
+        return Problem(422, f"body: {_wanted(kind)}")
+    except (msgspec.DecodeError, RecursionError) as found:
+        return _malformed(data, kind, found)
+    return invalid("body", kind, fields, str(error))
 
 
 def _wanted(kind: type[Body]) -> str:
@@ -61,6 +68,8 @@ def _required(kind: type[msgspec.Struct]) -> list[str]:
 def _malformed(data: bytes, kind: type[Body], error: Exception) -> Problem:
     if not data:
         return Problem(422, f"body: {_wanted(kind)}")
+    if isinstance(error, RecursionError):
+        return Problem(422, "body: nested too deeply")
     try:
         json.loads(data)  # the standard library reports where the error is
     except json.JSONDecodeError as found:
