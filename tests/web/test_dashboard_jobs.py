@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Retry
+from holdfast.web import service
 from holdfast.web.dashboard.search import parse_args
+from holdfast.web.jobs import FEW
 from holdfast.web.problems import Problem
 from tests.support import serving
 from tests.support.looking import browser, words
@@ -42,6 +44,17 @@ async def test_jobs_are_filtered_by_the_url(shop: Holdfast) -> None:
             assert "No job matches." in words(await viewer.get("/jobs", **query)), query
         page = words(await viewer.get("/jobs", 422, status="lost", colour="red"))
         assert "query.status: expected one of" in page and "query.colour: no such parameter" in page
+
+
+async def test_a_search_by_arguments_begins_with_few_jobs(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments may be large. When the time is over after the first step, the page says that there are more jobs."""
+    monkeypatch.setattr(service, "LONGEST_LOOK", -1.0)
+    await shop.registry.tasks["shop.send"].aenqueue_many([{"to": "ada"}] * (FEW + 1))
+    token = serving.token(shop, None)
+    async with browser(shop, token) as viewer, serving.client(shop, token) as http:
+        assert 'rel="next"' in await viewer.get("/jobs", args="to=bob")
+        assert 'rel="next"' not in await viewer.get("/jobs", error="X")
+        assert serving.json_body(await http.get("/jobs", params={"args": '{"to": "bob"}'}))["next"] is not None
 
 
 async def test_pages_follow_each_other_while_jobs_are_added(shop: Holdfast) -> None:

@@ -45,6 +45,7 @@ from holdfast.web.fields import (
 )
 from holdfast.web.problems import Problem, of, unknown
 from holdfast.web.routing import EXPLAINS, READS, WRITES, Routes
+from holdfast.web.service import Listed
 from holdfast.web.waiting import ended, look, stream, tag
 
 routes = Routes("/jobs", "jobs")
@@ -303,17 +304,23 @@ async def _check(ctx: RequestContext, task: Task[Any, Any], job: Job) -> Encoded
 @routes.get("", READS)
 async def list_jobs(ctx: RequestContext, query: ListJobs) -> Jobs:
     """List the jobs that match, newest first. A search by args reads the jobs, so a page may end early."""
-    args, step = (None, None) if query.args is None else (_wanted_args(ctx, query.args), FEW)
+    args = None if query.args is None else _wanted_args(ctx, query.args)
+    return Jobs(*await matching(ctx, PublicJob, query, args))
+
+
+async def matching(
+    ctx: RequestContext, kind: type[Listed], query: PlacedJobs, args: Any
+) -> tuple[list[Listed], str | None]:
+    """Return a page of the jobs that match and have the arguments, and the cursor of the next page."""
     page = Page(limit=query.limit, before=await ctx.before(query.cursor))
     where, calls = job_filter(query), ctx.calls.jobs
-    found = await ctx.service.page(
+    return await ctx.service.page(
         ctx.caller,
-        lambda part: calls.list(PublicJob, where, part, ctx.view, args=args),
+        lambda part: calls.list(kind, where, part, ctx.view, args=args),
         page,
         area=where.area,
-        step=step,
+        step=None if args is None else FEW,
     )
-    return Jobs(*found)
 
 
 def _wanted_args(ctx: RequestContext, given: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from msgspec import Meta
 from holdfast.errors import UsageError
 from holdfast.model.job import JobDetails, JobRow, PublicJob
 from holdfast.model.limit import LimitInfo
-from holdfast.store.select import Page
 from holdfast.web.dashboard import snippets
 from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.links import linked
@@ -23,7 +22,7 @@ from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.steps import graph, tree
 from holdfast.web.dashboard.timeline import timeline
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.jobs import job_filter
+from holdfast.web.jobs import matching
 from holdfast.web.problems import Problem
 from holdfast.web.routing import OPERATES, READS, WRITES
 from holdfast.web.waiting import look
@@ -61,11 +60,7 @@ class EditForm(ReasonForm, kw_only=True):
 @section.page("/jobs", "jobs.html", READS)
 async def show(visit: Visit, query: Search) -> Values:
     """List the jobs that match, newest first."""
-    page = Page(limit=query.limit, before=await visit.before(query.cursor))
-    where, args, calls = job_filter(query), parse_args(query.args), visit.calls.jobs
-    rows, following = await visit.service.page(
-        visit.caller, lambda part: calls.list(JobRow, where, part, visit.view, args=args), page, area=where.area
-    )
+    rows, following = await matching(visit, JobRow, query, parse_args(query.args))
     given = dict(visit.given())
     kept = {name: given.get(name) for name in FILTERS}
     older = visit.url("/jobs", **kept, limit=given.get("limit"), cursor=following) if following else None
