@@ -16,6 +16,9 @@ from psycopg.errors import InvalidParameterValue
 
 from holdfast import Holdfast
 from holdfast.client.delivery import HOST_LIMIT
+from holdfast.model.view import View
+from holdfast.store.select import PAGE_BYTES, Page
+from holdfast.store.webhooks import Deliveries
 from tests.conftest import wait_until
 from tests.support import sql_core as core
 from tests.support.sql_clock import Clock, clock_fixture  # noqa: F401 - fixture
@@ -469,6 +472,33 @@ def test_deliveries_of_an_endpoint_are_found_by_an_index(hf: Holdfast, sql: Sql)
     sql("analyze history")
     found = sql("explain select * from webhook_deliveries where endpoint_key = %s", [str(endpoint)])
     assert re.search(r"history_\d+_substring_finished_at_idx", "\n".join(core.firsts(found)))
+
+
+def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a node of a plan and all below it."""
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from nodes_of(below)
+
+
+def test_a_page_of_an_endpoints_deliveries_reads_the_responses_of_that_page_only(hf: Holdfast, sql: Sql) -> None:
+    """PostgreSQL sorts all deliveries of the endpoint, because the index does not have the order of ids."""
+    endpoint = str(add(sql, "acme"))
+    sql(
+        "insert into history (id, status, priority, attempt, max_attempts, run_at, created_at, finished_at, queue, "
+        "task, tenant, payload) select uuid7(), 'succeeded', 2, 1, 1, now(), now(), now(), 'webhooks', "
+        "'holdfast.webhook', 'acme', json_build_object('endpoint', %s::text) from generate_series(1, 500)",
+        [endpoint],
+    )
+    sql("analyze history")
+    calls, view = hf.database.calls.webhooks, View(tenant="acme")
+    page = Page(limit=5, size=PAGE_BYTES)
+    call = calls.deliveries(Deliveries(endpoint=endpoint), page, view)
+    (((plan,),),) = sql(f"explain (analyze, verbose, format json) {call.sql}", call.params)
+    reading = [each for each in nodes_of(plan["Plan"]) if "response_headers" in str(each.get("Output"))]
+    assert reading and max(each["Actual Rows"] for each in reading) <= 5
+    newest = core.firsts(sql("select id::text from history order by history.id desc limit 10"))
+    assert [each.id for each in hf.database.sync_pool.run(call).rows] == newest[:5]
 
 
 # -- bodies

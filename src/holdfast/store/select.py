@@ -111,9 +111,17 @@ class Shape(Generic[T]):
         return ", ".join(f'{expression} AS "{name}"' for name, expression in self.columns.items())
 
 
-def select_page(shape: Shape[T], source: str, where: Where, page: Page, *, id_: str = "id") -> Call[Part[T]]:
-    """Return a page of the rows of a view or table. A page of limited size has at least one row."""
+def select_page(
+    shape: Shape[T], source: str, where: Where, page: Page, *, id_: str = "id", ids_first: bool = False
+) -> Call[Part[T]]:
+    """Return a page of the rows of a view or table. A page of limited size has at least one row.
+
+    `ids_first` selects the ids of the page before its columns. Where no index has the page's order, PostgreSQL sorts
+    all rows that match, and would compute their columns before it sorts."""
     every_part = every((where, page.where(id_)))
+    if ids_first:
+        ids = f"SELECT t.{id_} FROM {source} t WHERE {every_part.sql} ORDER BY {page.order_by(id_)} LIMIT %s"
+        every_part = Where(f"{id_} = ANY(ARRAY({ids}))", (*every_part.params, page.limit))
     inner = f"SELECT {shape.sql} FROM {source} t WHERE {every_part.sql} ORDER BY {page.order_by(id_)} LIMIT %s"
     params = (*every_part.params, page.limit)
     # A plan made while a table was empty would be slow, so none is kept.

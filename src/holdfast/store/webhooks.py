@@ -175,8 +175,9 @@ class WebhookCalls:
         )
 
     def deliveries(self, which: Deliveries, page: Page, view: View = EVERYTHING) -> Call[Part[DeliveryInfo]]:
-        """Return a page of the matching deliveries."""
-        return select_page(_DELIVERY, *self._deliveries(which, view), page, id_=_ID)
+        """Return a page of the matching deliveries. The index on endpoints does not have the order of ids."""
+        ids_first = which.endpoint is not None
+        return select_page(_DELIVERY, *self._deliveries(which, view), page, id_=_ID, ids_first=ids_first)
 
     def delivery_ids(self, which: Deliveries, page: Page) -> Call[list[str]]:
         return select_ids(*self._deliveries(which, EVERYTHING), page, id_=_ID)
