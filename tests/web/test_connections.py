@@ -260,6 +260,13 @@ def test_what_clients_send_fills_no_log(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.records == []
 
 
+def test_no_header_changes_the_address_of_a_client() -> None:
+    """By default uvicorn believes X-Forwarded-For of loopback, which could name a proxy that the dashboard trusts."""
+    with serving() as served, served.connect(b"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 10.0.0.7\r\n\r\n") as sock:
+        assert served.status(sock) == 200
+        assert served.application.scopes[0]["client"][0] == "127.0.0.1"
+
+
 def test_without_httptools_the_bounds_hold_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn.protocols.http.httptools_impl", None)
     spec = importlib.util.spec_from_file_location("connections_with_h11", connections.__file__)

@@ -63,7 +63,6 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # the dashboard needs to know the address of the proxy itself
         ws="none",
         timeout_graceful_shutdown=math.ceil(hf.settings.grace),
         **server_options(hf.settings),

@@ -218,10 +218,11 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
-    """Return options of uvicorn.Config that bound what clients may cost."""
+    """Return options of uvicorn.Config that bound what clients may cost, and keep the address of the peer."""
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
     protocol = type("Connection", (Connection,), {"owner": Connections(settings, _open_files(settings))})
-    return {"http": protocol, "h11_max_incomplete_event_size": HEADER_BYTES}
+    # The dashboard believes the header of a trusted proxy. With the option, X-Forwarded-For could name that proxy.
+    return {"http": protocol, "h11_max_incomplete_event_size": HEADER_BYTES, "proxy_headers": False}
 
 
 def _open_files(settings: Settings) -> int | None:
