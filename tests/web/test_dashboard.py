@@ -11,6 +11,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 from holdfast.web import app
 from holdfast.web.dashboard import session as sessions
+from holdfast.web.dashboard.app import LARGEST_FORM, OPEN_FORM
 from holdfast.web.dashboard.static import FOLDER
 from tests.support import serving
 from tests.support.looking import browser, words
@@ -98,6 +99,19 @@ async def test_a_form_without_its_browsers_token_changes_nothing(shop: Holdfast)
         assert (await mine.http.post("/queues/pause", data=data, headers=foreign)).status_code == 403
         assert not shop.limits.list(prefix="queue:")
         assert (await mine.http.get("/queues/pause")).status_code == 405, "no GET has effects"
+
+
+async def test_a_form_is_bounded_and_more_narrowly_where_no_sign_in_is_needed(shop: Holdfast) -> None:
+    """Forms are decoded on the event loop, before their CSRF token is known to be right."""
+    async with browser(shop) as stranger:
+        await stranger.get("/sign-in")
+        for path in ("/theme", "/sign-in", "/sign-out"):
+            response = await stranger.post(path, x="a" * OPEN_FORM)
+            assert response.status_code == 413 and "65,536 bytes" in response.text, path
+        await stranger.sign_in(serving.token(shop, None))
+        assert (await stranger.post("/queues/pause", name="mail", x="a" * LARGEST_FORM)).status_code == 413
+        await stranger.get("/queues")
+        assert (await stranger.post("/queues/pause", name="mail", x="a" * OPEN_FORM)).status_code == 422
 
 
 async def test_scopes_decide_what_a_viewer_may_open_and_do(shop: Holdfast) -> None:

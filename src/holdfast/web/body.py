@@ -47,7 +47,24 @@ async def receive_body(request: Request) -> bytes:
     try:
         return await request.body()
     except ClientDisconnect:
-        raise Problem(400, "the client disconnected before the whole body had arrived") from None
+        raise _left() from None
+
+
+async def receive_form(request: Request, most: int) -> bytes:
+    """Return the body of a form, or raise a 413 once it is larger than `most` bytes."""
+    data = bytearray()
+    try:
+        async for piece in request.stream():
+            data += piece
+            if len(data) > most:
+                raise Problem(413, f"the form is larger than {most:,} bytes; send less at once")
+    except ClientDisconnect:
+        raise _left() from None
+    return bytes(data)
+
+
+def _left() -> Problem:
+    return Problem(400, "the client disconnected before the whole body had arrived")
 
 
 async def read_body(data: bytes, kind: type[B], content_type: str, service: Service, caller: Caller | None) -> B:

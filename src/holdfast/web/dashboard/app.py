@@ -13,7 +13,7 @@ from starlette.responses import Response
 from holdfast.errors import HoldfastError
 from holdfast.model.token import Caller
 from holdfast.telemetry.metrics import LEVELS
-from holdfast.web.body import receive_body
+from holdfast.web.body import receive_form
 from holdfast.web.dashboard import (
     actions,
     audit,
@@ -77,6 +77,8 @@ SECTIONS = (
 NOBODY = Caller("", "", "", frozenset(), None)
 NOTE = "holdfast_note"  # cookie: what the last action did, shown once
 LONGEST_NOTE = 1000
+LARGEST_FORM = 1_048_576  # bytes: the arguments of a job that can be edited, URL-encoded, are the most
+OPEN_FORM = 65_536  # bytes of a form that needs no sign-in: a form is decoded on the event loop
 POLICY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -168,7 +170,7 @@ class Dashboard:
 
     async def _act(self, visit: Visit, page: SectionPage, fields: Mapping[str, str]) -> Response:
         """Check the form's token, act, and send the browser on."""
-        data = await receive_body(visit.request)
+        data = await receive_form(visit.request, OPEN_FORM if page.needs is None else LARGEST_FORM)
         given = [value for name, value in pairs(data) if name == "csrf"]
         site = visit.request.headers.get("sec-fetch-site", "same-origin")
         if site not in ("same-origin", "none") or not sessions.is_csrf(visit.key, visit.viewer.nonce, "".join(given)):
