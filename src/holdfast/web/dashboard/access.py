@@ -79,22 +79,18 @@ class SignInFailures:
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
         self._all: deque[float] = deque()
 
-    def check(self, address: str) -> None:
-        """Raise a 429 after too many failures."""
-        now = time.monotonic()
-        mine, every = _recent(self._times.get(address, deque()), now), _recent(self._all, now)
-        if mine >= FAILURES or every >= ALL_FAILURES:
-            detail = "too many failed sign-ins; try again in a minute"
-            raise Problem(429, detail, headers={"Retry-After": str(int(WINDOW))})
-
     def add(self, address: str) -> None:
-        """Count a failure."""
+        """Count a failure, or raise a 429 after too many."""
         now = time.monotonic()
-        self._times.setdefault(address, deque()).append(now)
+        mine = self._times.setdefault(address, deque())
         self._times.move_to_end(address)
-        self._all.append(now)
         if len(self._times) > MOST_ADDRESSES:
             self._times.popitem(last=False)
+        if _recent(mine, now) >= FAILURES or _recent(self._all, now) >= ALL_FAILURES:
+            detail = "too many failed sign-ins; try again in a minute"
+            raise Problem(429, detail, headers={"Retry-After": str(int(WINDOW))})
+        mine.append(now)
+        self._all.append(now)
 
 
 def _recent(times: deque[float], now: float) -> int:
