@@ -12,6 +12,7 @@ import httpx
 
 from holdfast import Holdfast
 from holdfast.web import app
+from holdfast.web.app import Application
 
 HTML = {"Accept": "text/html"}
 
@@ -19,8 +20,9 @@ HTML = {"Accept": "text/html"}
 class Browser:
     """A client that fills in the CSRF token of the page it saw last."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, application: Application) -> None:
         self.http = http
+        self.app = application
         self.csrf = ""
 
     async def get(self, path: str, expected: int = 200, /, **params: Any) -> str:
@@ -53,9 +55,10 @@ async def browser(
     hf: Holdfast, token: str | None = None, *, address: str = "192.0.2.1", base: str = "http://service", **options: Any
 ) -> AsyncIterator[Browser]:
     """Yield a browser, signed in with a token."""
-    transport = httpx.ASGITransport(app(hf, **options), client=(address, 1234))
+    application = app(hf, **options)
+    transport = httpx.ASGITransport(application, client=(address, 1234))
     async with httpx.AsyncClient(transport=transport, base_url=base, headers=HTML, timeout=60) as http:
-        made = Browser(http)
+        made = Browser(http, application)
         if token is not None:
             await made.sign_in(token)
         yield made

@@ -15,10 +15,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast import Holdfast
 from holdfast.store.select import PAGE_BYTES
-from holdfast.web import app, authenticate, guard, waiting
+from holdfast.web import app, guard, waiting
 from holdfast.web.guard import Bounds, Guard
 from holdfast.web.pages import MOST_PAGES, Pages
-from holdfast.web.service import CALLER, SLOT, Service, token_key
 from tests.support import serving
 from tests.support.serving import Sql, http_fixture, json_body, problem, shop_fixture  # noqa: F401 - fixtures
 
@@ -399,35 +398,6 @@ async def test_a_tokens_best_priority_holds_for_callbacks_messages_and_events(sh
     assert sql("select distinct priority from jobs") == [(3,)]
 
 
-async def test_a_token_may_have_a_rate(shop: Holdfast) -> None:
-    async with (
-        serving.client(shop, serving.token(shop, rate=0.001)) as http,
-        serving.client(shop, serving.token(shop)) as free,
-    ):
-        assert [(await http.get("/jobs")).status_code for _ in range(3)] == [200] + [429] * 2
-        assert 900 < int((await http.get("/jobs")).headers["retry-after"]) <= 1000
-        assert [(await free.get("/jobs")).status_code for _ in range(9)] == [200] * 9
-
-
-def test_a_burst_is_one_second_of_the_rate() -> None:
-    now = [1000.0]
-    rates = authenticate.Rates(lambda: now[0])
-    assert [rates.wait("a", 4) == 0 for _ in range(6)] == [True] * 4 + [False] * 2
-    assert rates.wait("a", 4) == pytest.approx(0.25)
-    now[0] += 0.5
-    assert [rates.wait("a", 4) == 0 for _ in range(3)] == [True] * 2 + [False]
-
-
-def test_a_slow_rate_is_kept() -> None:
-    now = [1000.0]
-    rates = authenticate.Rates(lambda: now[0])
-    passed = 0
-    for _ in range(1000):
-        passed += rates.wait("a", 0.1) == 0
-        now[0] += 0.1
-    assert passed == 10
-
-
 async def test_nothing_is_redirected_to_a_host_that_the_client_names(shop: Holdfast) -> None:
     async with serving.client(shop, serving.token(shop)) as http:
         response = await http.post("/jobs/", json={}, headers={"Host": "evil.example"})
@@ -507,43 +477,3 @@ async def test_documents_are_kept_for_a_few_places_only(shop: Holdfast) -> None:
         scope = scope_of("GET", f"/{n}/v1/openapi.json") | {"root_path": f"/{n}"}
         assert (await respond(application, scope, receive))[0] == 200
     assert len(application.pages._made) <= MOST_PAGES
-
-
-async def test_a_waiting_request_of_a_tenant_gives_its_turn_back(
-    shop: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(authenticate, "AT_ONCE", 2)
-    working: list[tuple[str, Any]] = []
-    go = asyncio.Event()
-
-    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-        working.append((scope[CALLER].tenant, scope[SLOT]))
-        await go.wait()
-
-    async def nothing(*_: Any) -> Any:
-        raise AssertionError
-
-    service = Service(shop)
-    checked = authenticate.AuthenticationMiddleware(inner, service, "/v1", {"jobs"}, [])
-    bearers = [f"Bearer {serving.token(shop, tenant)}" for tenant in ("acme", "globex")]
-    for each in bearers:
-        await service.caller(token_key(each))  # known from now on, so that there is no wait
-    scopes = [scope_of("GET", authorization=each) for each in (*bearers[:1] * 4, bearers[1])]
-    requests = [asyncio.create_task(checked(scope, nothing, nothing)) for scope in scopes]
-    for count in (3, 4, 5):
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert len(working) == count
-        assert {tenant for tenant, _ in working[:3]} == {"acme", "globex"}
-        next(slot for tenant, slot in working[count - 3 :] if tenant == "acme").release()
-    go.set()
-    await asyncio.gather(*requests)
-    assert checked._tenants == {}, "a tenant without requests costs nothing"
-
-
-def test_rates_are_watched_of_so_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authenticate, "MOST_RATES", 3)
-    rates = authenticate.Rates()
-    assert [rates.wait(f"{n % 5}", 1) == 0 for n in range(5)] == [True] * 5
-    assert [rates.wait(each, 1) == 0 for each in ("2", "3", "4")] == [False] * 3
-    assert rates.wait("1", 1) == 0, "it was forgotten"

@@ -90,9 +90,10 @@ async def test_the_dashboard_works_inside_another_application(
 ) -> None:
     """Every link, redirect and cookie of it is below the prefix; a form changes something."""
     django_site.set_up(dsn)
-    transport = httpx.ASGITransport(mount(app(shop)))
+    service = app(shop)
+    transport = httpx.ASGITransport(mount(service))
     async with httpx.AsyncClient(transport=transport, base_url="http://site", headers=HTML) as http:
-        viewer = Browser(http)
+        viewer = Browser(http, service)
         assert (await http.get("/holdfast/queues")).headers["location"] == "/holdfast/sign-in?next=%2Fqueues"
         await viewer.get("/holdfast/sign-in")
         response = await viewer.post("/holdfast/sign-in", token=serving.token(shop, None), next="/queues")

@@ -29,6 +29,7 @@ from holdfast.web import (
     webhooks,
     workers,
 )
+from holdfast.web.admission import Admission
 from holdfast.web.authenticate import AuthenticationMiddleware
 from holdfast.web.context import RequestContext
 from holdfast.web.dashboard.app import Dashboard
@@ -65,6 +66,7 @@ class Application:
 
     def __init__(self, hf: Holdfast, *, tick_endpoint: bool = False, open_on_loopback: bool = False) -> None:
         self.service = Service(hf)
+        self.admission = Admission(hf.settings.max_requests)
         tick_secrets = secrets.read(hf.settings.tick_secrets) if tick_endpoint else []
         self.routes: list[Route] = [route for noun in NOUNS for route in noun.routes.all]
         self.routes += tick.routes.all if tick_endpoint else []
@@ -75,7 +77,7 @@ class Application:
         self.figures = observe.Figures(self.service, {route.label for route in self.routes} | pages_)
         self.pages = pages.Pages([each for each in self.routes if each.tag], dashboard=hf.settings.dashboard)
         guarded = {route.path.split("/")[2] for route in self.routes if route.options.needs is not None}
-        inner = AuthenticationMiddleware(self._respond, self.service, "/v1", guarded, tick_secrets)
+        inner = AuthenticationMiddleware(self._respond, self.service, self.admission, "/v1", guarded, tick_secrets)
         self._outermost = observe.RequestCounter(Guard(ErrorMiddleware(inner), Bounds.of(hf.settings)), self.figures)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

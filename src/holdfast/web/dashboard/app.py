@@ -47,7 +47,7 @@ from holdfast.web.guard import route_path
 from holdfast.web.pages import HTML
 from holdfast.web.problems import Problem, of, title
 from holdfast.web.routing import OPERATES, WRITES
-from holdfast.web.service import CALLER, server_stops
+from holdfast.web.service import server_stops
 
 if TYPE_CHECKING:
     from holdfast.web.app import Application
@@ -119,10 +119,10 @@ class Dashboard:
             return self.files.response(*path.split("/")[2:])
         key = await self._key()
         viewer = await self.access.viewer(request, key)
-        if viewer.caller is not None:
-            request.scope[CALLER] = viewer.caller
         visit = Visit(self._app, request, viewer, self, key)
         try:
+            if viewer.caller is not None:
+                await self._app.admission.enter(request.scope, viewer.caller)
             response = await self._page(visit, label)
         except Problem as problem:
             response = await self._problem(visit, problem)

@@ -117,6 +117,7 @@ async def live(visit: Visit, query: Following) -> Response:
     job = None if query.job is None else str(query.job)
     if job is not None and await visit.service.look(visit.caller, job) is None:
         raise Problem(404, f"there is no job {job}")
+    visit.begin_wait()
     headers = {"X-Accel-Buffering": "no"}  # or nginx would hold events back
     return StreamingResponse(_stream(visit, job), headers=headers, media_type="text/event-stream")
 
