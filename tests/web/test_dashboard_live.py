@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
+from holdfast import Holdfast
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.call import Call, Row
+from holdfast.web import admission
 from holdfast.web.dashboard import live
 from holdfast.web.dashboard.live import Broadcaster
 from holdfast.web.dashboard.shared import Shared
 from tests.conftest import PATIENCE
+from tests.support import serving
+from tests.support.looking import Browser, browser, words
+from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
 
 JOB = "018f2c5e-7d1a-7c3b-9f00-2a4b6c8d0e1f"
 
@@ -46,6 +54,42 @@ class Source:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "POLL_INTERVAL", 0.01)
+
+
+def broadcaster_of(viewer: Browser) -> Broadcaster:
+    assert viewer.app.dashboard is not None
+    return viewer.app.dashboard.broadcaster
+
+
+@asynccontextmanager
+async def following(viewer: Browser) -> AsyncIterator[asyncio.Queue[bytes]]:
+    """Follow the changes as a page does, for the length of a block; yield the events, and b"" at the end."""
+    events: asyncio.Queue[bytes] = asyncio.Queue()
+    gone = asyncio.Event()
+
+    async def receive() -> Message:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        assert message.get("status", 200) == 200
+        if message["type"] == "http.response.body":
+            events.put_nowait(message["body"])
+
+    cookies = "; ".join(f"{name}={value}" for name, value in viewer.http.cookies.items())
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/live",
+        "query_string": b"",
+        "headers": [(b"cookie", cookies.encode())],
+    }
+    stream = asyncio.create_task(viewer.app(scope, receive, send))
+    async with asyncio.timeout(PATIENCE):
+        assert await events.get() == b"retry: 3000\n\n"
+        yield events
+        gone.set()
+        await stream
 
 
 async def topics(follower: Any) -> list[str]:
@@ -95,6 +139,33 @@ async def test_followers_go_on_after_an_outage() -> None:
         await source.next_read()
         source.down, source.at = False, "2"
         assert await topics(follower) == ["figures"]
+
+
+async def test_too_many_viewers_get_an_error_before_the_stream_and_no_tenant_takes_all_places(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MOST_VIEWERS", 4)
+    monkeypatch.setattr(live, "MOST_OF_ONE", 2)
+    async with browser(shop, serving.token(shop)) as mine, contextlib.AsyncExitStack() as streams:
+        for _ in range(2):
+            await streams.enter_async_context(following(mine))
+        assert "too many viewers of your tenant (2)" in words(await mine.get("/live", 429))
+        await mine.act("/sign-out")
+        await mine.sign_in(serving.token(shop, None))
+        for _ in range(2):
+            await streams.enter_async_context(following(mine))
+        full = await mine.http.get("/live")
+        assert full.status_code == 503 and full.headers["retry-after"] == "5"
+        await streams.aclose()
+        assert not broadcaster_of(mine)._followers
+        async with following(mine):
+            pass
+
+
+async def test_a_stream_holds_no_slot_of_its_tenant(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "AT_ONCE", 1)
+    async with browser(shop, serving.token(shop)) as viewer, following(viewer), asyncio.timeout(PATIENCE):
+        await viewer.get("/jobs")
 
 
 async def test_concurrent_readers_share_one_query() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from uuid import UUID
 
 import msgspec
@@ -52,7 +52,7 @@ def stream(ctx: RequestContext, found: PublicJob) -> Response:
     """Return a stream of a job's changes, which waits from now on."""
     place = _Place(ctx.caller)
     ctx.begin_wait()
-    return _Stream(_events(ctx, found), place)
+    return EventStream(_events(ctx, found), place)
 
 
 async def _events(ctx: RequestContext, found: PublicJob) -> AsyncIterator[bytes]:
@@ -103,11 +103,16 @@ class _Place:
             del _waiting[self._tenant]
 
 
-class _Stream(StreamingResponse):
-    """A stream that releases its slot even if it never begins."""
+class EventStream(StreamingResponse):
+    """Server-sent events, and the place that they take: it is released even if the stream never begins."""
 
-    def __init__(self, content: AsyncIterator[bytes], place: _Place) -> None:
-        super().__init__(content, media_type="text/event-stream")
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        place: AbstractContextManager[object],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(events, headers=headers, media_type="text/event-stream")
         self._place = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

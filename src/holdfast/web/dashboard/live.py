@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from uuid import UUID
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from holdfast.errors import HoldfastError
 from holdfast.store.call import Row
@@ -21,25 +21,38 @@ from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import Query
 from holdfast.web.problems import Problem
 from holdfast.web.routing import READS
+from holdfast.web.waiting import EventStream
 
 section = Section()
 POLL_INTERVAL = 1.25  # seconds between queries; snapshots are not taken more often
 PAUSE_FACTOR = 10  # a slow query is followed by a pause this many times as long
 MOST_VIEWERS = 500
+MOST_OF_ONE = 250  # of them, of one tenant
 STILL_HERE = 15.0  # seconds between comments, so that proxies keep the connection and gone viewers are noticed
 CHECK = 15.0  # seconds between checks that the viewer still has access
 LONGEST = 600.0  # seconds; then the browser connects again
+REMEDY = "reload the page to update it"
+AGAIN = {"Retry-After": "5"}
+NO_BUFFER = {"X-Accel-Buffering": "no"}  # or nginx would hold events back
 Marks = tuple[Row, Sequence[str]]
 
 
 class Follower:
-    """One viewer's stream: its job, and the topics that have changed since it last looked."""
+    """One viewer's stream: its job, and the topics that have changed since it last looked. Its block ends it."""
 
-    def __init__(self, job: str | None) -> None:
+    def __init__(self, job: str | None, tenant: str | None, end: Callable[[Follower], None]) -> None:
         self.job = job
+        self.tenant = tenant
+        self._end = end
         self._marks: dict[str, str] = {}
         self._topics: set[str] = set()
         self._changed = asyncio.Event()
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end(self)
 
     def update(self, topic: str, mark: str) -> None:
         """Note the mark of a topic. The first one is what the page shows already."""
@@ -74,19 +87,17 @@ class Broadcaster:
             return None
         return self._snapshot[1]
 
-    @contextlib.contextmanager
-    def follow(self, job: str | None) -> Iterator[Follower]:
-        """Follow the changes for the length of a block."""
+    def follow(self, job: str | None, tenant: str | None = None) -> Follower:
+        """Return a new follower, or raise a 429 or 503 if there are too many."""
         if len(self._followers) >= MOST_VIEWERS:
-            raise Problem(503, f"too many viewers ({MOST_VIEWERS}); reload the page to update it", "full")
-        follower = Follower(job)
+            raise Problem(503, f"too many viewers ({MOST_VIEWERS}); {REMEDY}", "full", headers=AGAIN)
+        if tenant is not None and sum(each.tenant == tenant for each in self._followers) >= MOST_OF_ONE:
+            raise Problem(429, f"too many viewers of your tenant ({MOST_OF_ONE}); {REMEDY}", headers=AGAIN)
+        follower = Follower(job, tenant, self._followers.discard)
         self._followers.add(follower)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
-        try:
-            yield follower
-        finally:
-            self._followers.discard(follower)
+        return follower
 
     async def _run(self) -> None:
         while self._followers:
@@ -118,21 +129,20 @@ async def live(visit: Visit, query: Following) -> Response:
     if job is not None and await visit.service.look(visit.caller, job) is None:
         raise Problem(404, f"there is no job {job}")
     visit.begin_wait()
-    headers = {"X-Accel-Buffering": "no"}  # or nginx would hold events back
-    return StreamingResponse(_stream(visit, job), headers=headers, media_type="text/event-stream")
+    follower = visit.dashboard.broadcaster.follow(job, visit.caller.tenant)
+    return EventStream(_events(visit, follower), follower, NO_BUFFER)
 
 
-async def _stream(visit: Visit, job: str | None) -> AsyncIterator[str]:
+async def _events(visit: Visit, follower: Follower) -> AsyncIterator[bytes]:
     began = checked = sent = time.monotonic()
-    yield "retry: 3000\n\n"
-    with visit.dashboard.broadcaster.follow(job) as follower:
-        while (now := time.monotonic()) - began < LONGEST:
-            if topics := await follower.topics(POLL_INTERVAL):
-                yield f"event: changed\ndata: {' '.join(topics)}\n\n"
-                sent = now
-            elif now - sent >= STILL_HERE:
-                yield ": still here\n\n"
-                sent = now
-            if visit.dashboard.stops() or (now - checked >= CHECK and not await visit.may_continue()):
-                return
-            checked = now if now - checked >= CHECK else checked
+    yield b"retry: 3000\n\n"
+    while (now := time.monotonic()) - began < LONGEST:
+        if topics := await follower.topics(POLL_INTERVAL):
+            yield f"event: changed\ndata: {' '.join(topics)}\n\n".encode()
+            sent = now
+        elif now - sent >= STILL_HERE:
+            yield b": still here\n\n"
+            sent = now
+        if visit.dashboard.stops() or (now - checked >= CHECK and not await visit.may_continue()):
+            return
+        checked = now if now - checked >= CHECK else checked
