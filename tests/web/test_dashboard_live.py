@@ -113,6 +113,28 @@ async def test_a_follower_hears_of_new_figures_and_of_its_own_job() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+async def test_a_follower_hears_of_its_job_when_it_begins() -> None:
+    """The job may have changed between the page and its stream."""
+    source = Source()
+    source.jobs[JOB] = "1"
+    broadcaster = Broadcaster(source.read)
+    with broadcaster.follow(JOB) as mine:
+        assert await topics(mine) == ["job"]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_stream_outlives_the_check_of_an_expiring_token(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each look-up such a token has fewer seconds left."""
+    monkeypatch.setattr(live, "CHECK", 0.0)
+    monkeypatch.setattr(live, "STILL_HERE", 0.0)
+    with Holdfast(dsn, token_cache=0) as hf:
+        async with browser(hf, serving.token(hf, lifetime=3600)) as viewer, following(viewer) as events:
+            for _ in range(3):
+                assert await events.get() == b": still here\n\n"
+        await hf.aclose()
+
+
+@pytest.mark.usefixtures("quick")
 async def test_many_viewers_cost_one_query_and_none_costs_none() -> None:
     source = Source()
     broadcaster = Broadcaster(source.read)

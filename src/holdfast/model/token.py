@@ -45,7 +45,8 @@ class Caller:
     name: str
     tenant: str | None
     scopes: frozenset[str]
-    seconds_left: float | None
+    seconds_left: float | None = field(compare=False)
+    """When it was looked up. Two look-ups of a token give equal callers."""
     priority: int = 0
     rate: float | None = None
     view: View = field(init=False, compare=False, repr=False)

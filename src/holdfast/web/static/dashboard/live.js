@@ -2,11 +2,13 @@
 import { morph } from "./morph.js";
 
 const LEAST = 2; // seconds between two fetches of a part, unless data-every says more
+const ALL = ["figures", "job"];
 const updated = new Map(); // part -> when it was fetched
 
 export function live(url) {
   if (!url) return;
   let stream = null;
+  let missed = false;
   let due = new Set();
   let timer = 0;
   let busy = false;
@@ -64,8 +66,13 @@ export function live(url) {
     if (stream || document.hidden) return;
     stream = new EventSource(url);
     stream.addEventListener("changed", (event) => changed(event.data.split(" ")));
-    stream.addEventListener("open", () => document.body.removeAttribute("data-offline"));
+    stream.addEventListener("open", () => {
+      document.body.removeAttribute("data-offline");
+      if (missed) changed(ALL);
+      missed = false;
+    });
     stream.addEventListener("error", () => {
+      missed = true; // the next stream says only what changes from then on
       document.body.setAttribute("data-offline", "");
       if (stream.readyState === EventSource.CLOSED) {
         stream = null;
@@ -81,7 +88,7 @@ export function live(url) {
 
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) return stop();
-    changed(["figures", "job"]); // what was missed
+    changed(ALL); // what was missed
     start();
   });
   addEventListener("pagehide", stop);
