@@ -6,6 +6,7 @@ import re
 from urllib.parse import urlencode
 
 from holdfast import Holdfast
+from holdfast.web.dashboard.search import FILTERS
 from tests.support import serving
 from tests.support.looking import browser, words
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
@@ -37,6 +38,27 @@ async def test_a_change_of_all_that_match_leaves_out_no_part_of_the_search(shop:
             assert "No job matches" in words(await viewer.get(f"/actions?{query}")), name
             await viewer.act("/actions", **{"kind": "cancel", "status": "queued", name: value})
     assert {shop.jobs.get(each).status for each in ids} == {"queued"}
+
+
+async def test_each_field_of_a_search_narrows_a_change_of_all_that_match(shop: Holdfast) -> None:
+    task = shop.registry.tasks["shop.send"].using(tenant="acme", queue="mail")
+    async with shop.batch("import") as batch:
+        job = await task.using(batch=batch).aenqueue("ada")
+    fits = {"status": "queued", "task": "shop.send", "queue": "mail", "tenant": "acme", "batch": batch.id}
+    fits |= {"since": "24h", "until": "2199-01-01T00:00:00Z", "args": "to=ada"}
+    none = {"error": "ValueError", "error_group": "0123456789abcdef", "since": "2199-01-01T00:00:00Z"}
+    none |= {"until": "2020-01-01T00:00:00+02:00"}
+    assert fits.keys() | none.keys() == set(FILTERS)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        for name, value in none.items():
+            kind = "retry" if name == "error_group" else "cancel"  # waiting jobs have no error
+            assert "No job matches" in words(await viewer.get("/actions", kind=kind, **{name: value})), name
+            await viewer.act("/actions", kind=kind, **{name: value})
+        assert shop.jobs.get(job.id).status == "queued"
+        for name, value in fits.items():
+            page = words(await viewer.get("/actions", kind="cancel", **{name: value}))
+            assert "1 job will be canceled." in page, name
+        assert "1 of 1 jobs changed" in words(await viewer.act("/actions", kind="cancel", **fits))
 
 
 async def test_all_that_match_are_previewed_and_changed(shop: Holdfast) -> None:

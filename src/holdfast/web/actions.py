@@ -177,7 +177,7 @@ async def find(ctx: RequestContext, id_: object) -> ActionInfo:
 
 def read_filter(ctx: RequestContext, which: ActionFilter) -> dict[str, Any]:
     """Return the filter as SQL reads it."""
-    where = {name: _plain(value) for name, value in given(which).items()}
+    where = {name: plain(value) for name, value in given(which).items()}
     if not ctx.caller.everyone and where.get("tenant", ctx.caller.tenant) != ctx.caller.tenant:
         raise Problem(403, "body.filter.tenant: the token belongs to another tenant; leave it out")
     limits = ctx.hf.settings
@@ -186,13 +186,13 @@ def read_filter(ctx: RequestContext, which: ActionFilter) -> dict[str, Any]:
 
 
 def _params(ctx: RequestContext, options: ActionOptions) -> dict[str, Any]:
-    params = {name: _plain(value) for name, value in given(options).items()}
+    params = {name: plain(value) for name, value in given(options).items()}
     if "priority" in params:
         ctx.priority(params["priority"], params["priority"])
     return params
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value as JSON has it."""
     if isinstance(value, UUID):
         return text(value)

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from holdfast.model.action import Kind, Where
 from holdfast.web.actions import begin as begin_action
+from holdfast.web.actions import plain
 from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.search import FILTERS, Search, parse_args
 from holdfast.web.dashboard.section import Done, Section, Values
@@ -41,7 +42,7 @@ class Selected(ReasonForm, kw_only=True):
 def where_of(given: Matching) -> dict[str, Any]:
     """Return the filter of an action."""
     values = {name: getattr(given, name) for name in FILTERS} | {"args": parse_args(given.args)}
-    return {name: str(value) if name == "batch" else value for name, value in values.items() if value is not None}
+    return {name: plain(value) for name, value in values.items() if value is not None}
 
 
 @section.page("/actions", "preview.html", WRITES)
