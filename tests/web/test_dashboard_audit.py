@@ -88,10 +88,27 @@ async def test_a_tenant_sees_and_aborts_its_own_actions_only(shop: Holdfast) -> 
 async def test_who_may_only_look_cannot_abort(shop: Holdfast) -> None:
     id_ = await running(shop)
     async with browser(shop, serving.token(shop, None, ["jobs:read"])) as viewer:
-        assert "Abort" not in words(await viewer.get("/audit"))
+        assert "Abort" not in words(await viewer.get(f"/audit/{id_}"))
         assert (await viewer.post(f"/audit/{id_}/abort")).status_code == 403
     async with browser(shop, serving.token(shop, None)) as viewer:
         await viewer.get("/audit")
         viewer.csrf = "x"
         assert (await viewer.post(f"/audit/{id_}/abort")).status_code == 403
         assert shop.actions.get(id_).state == "running"
+
+
+async def test_the_log_of_all_tenants_needs_operate_as_over_http(shop: Holdfast) -> None:
+    id_ = await running(shop)
+    shop.limits.set("host:a", concurrency=2, by="ada")
+    (entry,) = shop.actions.list(kind="limits.set")
+    async with browser(shop, serving.token(shop, None, ["jobs:read", "jobs:write"])) as viewer:
+        assert 'href="/audit"' not in await viewer.get("/jobs")
+        assert "lacks the scope operate" in words(await viewer.get("/audit", 403, kind="tokens.create"))
+        await viewer.get(f"/audit/{entry.id}", 403)
+        assert (await viewer.post(f"/audit/{entry.id}/abort")).status_code == 403
+        assert "Changes" not in words(await viewer.get("/limits/key", key="host:a"))
+        assert "0 of 3 jobs changed" in words(await viewer.get(f"/audit/{id_}")), "a change of jobs is followed"
+        assert "aborted" in words(await viewer.act(f"/audit/{id_}/abort"))
+    async with browser(shop, serving.token(shop, None, ["jobs:read", "operate"])) as viewer:
+        assert "ada limits.set" in words(await viewer.get("/audit"))
+        assert "Changes" in words(await viewer.get("/limits/key", key="host:a"))

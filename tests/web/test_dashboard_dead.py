@@ -74,6 +74,14 @@ async def test_a_group_is_discarded_only_with_jobs_write(shop: Holdfast) -> None
         await viewer.get("/dead/0000000000000000", 404)
 
 
+async def test_the_example_of_a_group_has_its_traceback_only_with_operate(shop: Holdfast) -> None:
+    await kill_some(shop, 1)
+    for scopes, shown in ((["jobs:read"], False), (["jobs:read", "operate"], True)):
+        async with browser(shop, serving.token(shop, None, scopes)) as viewer:
+            page = words(await viewer.get(group_of(await viewer.get("/dead"), "ConnectionError")))
+            assert "no route to" in page and ("Traceback" in page) == shown
+
+
 async def test_a_tenant_sees_and_retries_its_own_groups_only(shop: Holdfast) -> None:
     await kill_some(shop, 1)
     async with browser(shop, serving.token(shop, None)) as viewer:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Retry
+from holdfast import Context, Dedupe, Holdfast, Limit, Retry
 from holdfast.web import service
 from holdfast.web.dashboard.search import parse_args
 from holdfast.web.jobs import FEW
@@ -181,6 +181,24 @@ async def test_a_dead_job_shows_its_error_and_is_edited_and_retried_or_discarded
         assert response.status_code == 422 and "form.args: not JSON" in response.text
         assert "Discarded." in words(await viewer.act(f"/jobs/{ids[1]}/discard", reason="test"))
         assert "Not changed" in words(await viewer.act(f"/jobs/{ids[1]}/retry"))
+
+
+async def test_details_logs_and_tracebacks_are_shown_only_with_operate(shop: Holdfast) -> None:
+    async def failing(ctx: Context, to: str) -> None:
+        ctx.log(f"called {to}")
+        raise ConnectionError(f"no route to {to}")
+
+    once, limits = Retry.fixed(1, max_attempts=1), [Limit("route:{to}", concurrency=1)]
+    task = shop.task(name="shop.break", retry=once, limits=limits)(failing)
+    id_ = (await task.using(dedupe=Dedupe("success", 60, key="order-42")).aenqueue("ada")).id
+    await shop.atick()
+    inside = ("Traceback", "called ada", "order-42", "route:ada")
+    async with browser(shop, serving.token(shop, None, ["jobs:read", "operate"])) as operator:
+        page = words(await operator.get(f"/jobs/{id_}"))
+        assert [each for each in inside if each in page] == [*inside]
+    async with browser(shop, serving.token(shop, None, ["jobs:read", "jobs:write"])) as viewer:
+        page = words(await viewer.get(f"/jobs/{id_}"))
+        assert "no route to ada" in page and not [each for each in inside if each in page]
 
 
 async def test_a_viewer_without_jobs_write_has_no_buttons(shop: Holdfast) -> None:

@@ -17,7 +17,7 @@ from holdfast.web.context import RequestContext
 from holdfast.web.fields import Body, Ids, Moment, Name, Paged, Priority, Queue, ReasonBody, Since, given, text
 from holdfast.web.jobs import Status
 from holdfast.web.problems import Problem
-from holdfast.web.routing import OPERATES, WRITES, Routes
+from holdfast.web.routing import OPERATES, WRITES, Needs, Routes
 
 routes = Routes("/actions", "actions")
 FIRST_ROWS = 10  # of the first query of a list: the arguments of edited jobs may be large
@@ -134,11 +134,9 @@ async def begin(
     return await ctx.run_steps(start_action(ctx.calls, kind, where, ids, params, by, reason, view=ctx.view, work=work))
 
 
-@routes.get("", WRITES)
+@routes.get("", Needs("jobs:write", of_all="operate"))
 async def list_actions(ctx: RequestContext, query: ListActions) -> Actions:
     """List what operators did, newest first. Of all tenants only with the scope operate."""
-    if ctx.caller.everyone:
-        OPERATES.check(ctx.caller)
     same = {name: getattr(query, name) for name in ("kind", "target", "by", "state")}
     found: list[ActionInfo] = []
     before, size, rows = await ctx.before(query.cursor), 0, FIRST_ROWS

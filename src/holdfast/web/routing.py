@@ -31,10 +31,12 @@ TOKEN_FORM = f"A token, `{PREFIX}...`, made by `holdfast tokens create`."
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The scope that a route's callers need; with operator, for all tenants."""
+    """The scope that a route's callers need; with operator, for all tenants. `of_all`: a scope that callers for all
+    tenants need besides, because they see all rows."""
 
     scope: str
     operator: bool = False
+    of_all: str | None = None
 
     def check(self, caller: Caller) -> None:
         """Raise a 403 unless the caller's token permits the route."""
@@ -45,6 +47,8 @@ class Needs:
         if self.operator and not caller.everyone:
             detail = f"this is about all tenants, and the token is one tenant's; {make} --all-tenants"
             raise Problem(403, detail, "one-tenant")
+        if self.of_all is not None and caller.everyone:
+            Needs(self.of_all, operator=True).check(caller)
 
 
 READS, WRITES = Needs("jobs:read"), Needs("jobs:write")

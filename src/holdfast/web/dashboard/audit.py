@@ -7,16 +7,17 @@ from typing import Any, Literal
 from uuid import UUID
 
 from holdfast.model.action import ActionInfo
-from holdfast.web.actions import find
+from holdfast.web.actions import get
 from holdfast.web.dashboard import paging
 from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import Key, Name, Paged
 from holdfast.web.problems import Problem
-from holdfast.web.routing import READS, WRITES
+from holdfast.web.routing import READS, WRITES, Needs
 
-section = Section("Audit", "/audit", key="a", needs=READS)
+READS_LOG = Needs("jobs:read", of_all="operate")
+section = Section("Audit", "/audit", key="a", needs=READS_LOG)
 FRESH = 2.0  # seconds for which viewers share what runs
 MOST_RUNNING = 50
 STATES = ("running", "done", "aborted", "failed")
@@ -30,7 +31,7 @@ class ListActions(Paged):
     state: Literal["running", "done", "aborted", "failed"] | None = None
 
 
-@section.page("/audit", "audit.html", READS)
+@section.page("/audit", "audit.html", READS_LOG)
 async def show(visit: Visit, query: ListActions) -> Values:
     """List what was done, newest first, below the actions that run."""
     calls, before = visit.calls.actions, await visit.before(query.cursor)
@@ -51,14 +52,14 @@ async def show(visit: Visit, query: ListActions) -> Values:
 @section.page("/audit/{action_id}", "action.html", READS)
 async def show_action(visit: Visit, action_id: UUID) -> Values:
     """Show one entry: an action on jobs with its progress, or a change with its values."""
-    found = await find(visit, action_id)
+    found = await get(visit, action_id)
     return {"title": f"{found.kind} {found.id[-8:]}", "action": found, "changes": changes(found)}
 
 
 @section.action("/audit/{action_id}/abort", WRITES)
 async def abort(visit: Visit, action_id: UUID, form: ReasonForm) -> Done:
     """Stop an action; what it has changed stays changed."""
-    found = await find(visit, action_id)
+    found = await get(visit, action_id)
     stopped = await visit.run(visit.calls.actions.abort(found.id, visit.caller.name, form.reason, visit.view))
     if not stopped:
         raise Problem(409, f"action {found.id} does not run; it is {found.state}")

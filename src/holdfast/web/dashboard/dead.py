@@ -16,8 +16,8 @@ from holdfast.web.dashboard import actions
 from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.visit import Visit
+from holdfast.web.errors import get as find_group
 from holdfast.web.fields import Name, Paged, Query
-from holdfast.web.problems import Problem
 from holdfast.web.routing import READS, WRITES
 
 section = Section("Dead letters", "/dead", key="d", needs=READS)
@@ -51,11 +51,8 @@ async def show_group(visit: Visit, fingerprint: Fingerprint, query: Paged) -> Va
     page = Page(limit=query.limit, before=await visit.before(query.cursor))
     where = Filter(error_group=fingerprint)
     group, part = await asyncio.gather(
-        visit.run(visit.calls.errors.get(fingerprint, visit.view)),
-        visit.run(visit.calls.dead.list(JobRow, where, page, visit.view)),
+        find_group(visit, fingerprint), visit.run(visit.calls.dead.list(JobRow, where, page, visit.view))
     )
-    if group is None:
-        raise Problem(404, f"there is no error group {fingerprint}")
     more = len(part.rows) == query.limit
     following = await visit.service.seal(visit.caller, part.rows[-1].id) if more else None
     older = visit.url(f"/dead/{fingerprint}", cursor=following) if following else None

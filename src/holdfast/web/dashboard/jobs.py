@@ -13,6 +13,7 @@ from msgspec import Meta
 from holdfast.errors import UsageError
 from holdfast.model.job import JobDetails, JobRow, PublicJob
 from holdfast.model.limit import LimitInfo
+from holdfast.model.why import Why
 from holdfast.web.dashboard import snippets
 from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.links import linked
@@ -84,7 +85,7 @@ async def show_job(visit: Visit, job_id: UUID) -> Values:
     nothing: Values = {name: [] for name in ("keys", "limits", "reasons", "notes", "logs")}
     values: Values = {"details": None, "error": job.error, "sentence": REASONS[job.status], **nothing}
     if visit.caller.everyone:
-        values |= await inside(visit, id_)
+        values |= await explain(visit, id_)
     details: JobDetails | None = values["details"]
     if details is not None and details.error is not None:
         values["error"] = msgspec.Raw(details.error.encode())
@@ -113,8 +114,10 @@ def is_editable(job: PublicJob) -> bool:
     return short and (job.status in WAITING or (job.status in DEAD and not job.discarded))
 
 
-async def inside(visit: Visit, id_: str) -> Values:
-    """Return what operators see of a job."""
+async def explain(visit: Visit, id_: str) -> Values:
+    """Return why a job is where it is, for viewers of all tenants, and what operators see of it."""
+    if not visit.may(OPERATES):
+        return sentences(visit, await visit.run(visit.calls.jobs.why(id_)))
     calls = visit.calls
     why, details, logs = await asyncio.gather(
         visit.run(calls.jobs.why(id_)), visit.run(calls.jobs.details(id_)), visit.run(calls.errors.log(id_))
@@ -123,11 +126,16 @@ async def inside(visit: Visit, id_: str) -> Values:
     keys += [each.facts["key"] for each in why.reasons if each.kind == "paused" and each.facts["key"] not in keys]
     found = await asyncio.gather(*(visit.run(calls.limits.list(key, limit=1)) for key in keys))
     limits: list[LimitInfo] = [each for some in found for each in some if each.key in keys]
+    return sentences(visit, why) | {"details": details, "keys": keys, "limits": limits, "logs": logs}
+
+
+def sentences(visit: Visit, why: Why) -> Values:
+    """Return the sentences that say why a job is where it is, with links."""
     return {
-        "details": details, "keys": keys, "limits": limits, "logs": logs,
         "sentence": linked(visit, why.sentence or "", why.reasons, 1000),
-        "reasons": [linked(visit, each.text, [each]) for each in why.reasons[1:]], "notes": why.notes,
-    }  # fmt: skip
+        "reasons": [linked(visit, each.text, [each]) for each in why.reasons[1:]],
+        "notes": why.notes,
+    }
 
 
 def failure(error: Any) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -100,7 +100,7 @@ async def show_key(visit: Visit, query: WhichKey) -> Values:
     found, rules, changes, breaker, warning = await asyncio.gather(
         visit.run(calls.limits.read([query.key])),
         visit.shared(calls.limits.rules(), SLOW),
-        visit.run(calls.actions.select(target=query.key, limit=CHANGES)),
+        log(visit, query.key),
         visit.run(calls.limits.breaker_history(query.key, EVENTS)),
         visit.hf.limits.awarning(query.key),
     )
@@ -123,6 +123,13 @@ async def show_key(visit: Visit, query: WhichKey) -> Values:
         "changes": [(each, is_change(each)) for each in changes],
         **numbers(query.key, limit, rule, own),
     }
+
+
+async def log(visit: Visit, key: str) -> Sequence[ActionInfo]:
+    """Return what changed a key, as far as the viewer may read the log."""
+    if not visit.may(OPERATES):
+        return []
+    return await visit.run(visit.calls.actions.select(target=key, limit=CHANGES))
 
 
 def numbers(key: str, limit: LimitInfo | None, rule: Row | None, own: bool) -> Values:
