@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -13,7 +14,7 @@ from holdfast.web import app
 from holdfast.web.dashboard import session as sessions
 from holdfast.web.dashboard.app import LARGEST_FORM, OPEN_FORM
 from holdfast.web.dashboard.static import FOLDER
-from tests.support import serving
+from tests.support import program, serving
 from tests.support.looking import browser, words
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
 
@@ -127,6 +128,41 @@ async def test_a_tenant_sees_no_page_of_all_tenants(shop: Holdfast) -> None:
         page = words(await tenant.get("/queues", 403))
         assert "this is about all tenants" in page and "Queues" not in page
         assert (await tenant.http.get("/")).headers["location"] == "/jobs"
+
+
+async def test_the_commands_of_the_sign_in_page_make_tokens_that_see_a_page(shop: Holdfast, dsn: str) -> None:
+    async with browser(shop) as someone:
+        commands = re.findall(r"holdfast (tokens create [^<\n]+)", await someone.get("/sign-in"))
+    assert len(commands) == 2
+    for each in commands:
+        made = await asyncio.to_thread(program.holdfast, dsn, *each.split(), "--json")
+        async with browser(shop, program.as_json(made)["token"]) as viewer:
+            front = await viewer.http.get("/", follow_redirects=True)
+            assert front.status_code == 200 and "Jobs" in words(front.text), each
+            await viewer.get("/actions?kind=cancel&queue=default")
+
+
+@pytest.mark.parametrize(
+    ("tenant", "scopes", "first"),
+    [
+        (None, ["webhooks:read"], "/webhooks"),
+        ("acme", ["webhooks:read", "webhooks:write"], "/webhooks"),
+        ("acme", ["jobs:read", "webhooks:read"], "/jobs"),
+    ],
+)
+async def test_the_front_page_leads_to_the_first_page_that_the_viewer_may_see(
+    shop: Holdfast, tenant: str | None, scopes: list[str], first: str
+) -> None:
+    async with browser(shop, serving.token(shop, tenant, scopes)) as viewer:
+        assert (await viewer.http.get("/")).headers["location"] == first
+        await viewer.get(first)
+        assert 'href="/"' in await viewer.get("/queues", 403)
+
+
+async def test_a_token_that_may_see_no_page_is_told_what_it_lacks_without_a_link_to_the_same(shop: Holdfast) -> None:
+    async with browser(shop, serving.token(shop, None, ["operate"])) as viewer:
+        page = await viewer.get("/", 403)
+        assert "lacks the scope jobs:read" in page and "front page" not in page and "Sign out" in page
 
 
 async def test_every_response_has_the_policy_and_no_inline_code(shop: Holdfast) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Event, Holdfast
 from holdfast.model.webhook import Endpoint
+from holdfast.web.dashboard import live
 from tests.support import serving
 from tests.support.looking import browser, words
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
@@ -193,3 +194,18 @@ async def test_scopes_decide_who_sees_and_changes_endpoints(shop: Holdfast, scop
         for action in ACTIONS:
             assert (await viewer.post(f"/webhooks/{endpoint.id}/{action}")).status_code == 403
     assert shop.webhooks.get(endpoint.id).secrets == 1
+
+
+async def test_the_job_of_a_delivery_is_linked_for_viewers_of_jobs(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LONGEST", 0.0)
+    add(shop, "acme")
+    delivery = publish(shop, "acme")
+    for scopes in (["webhooks:read"], ["webhooks:read", "jobs:read"]):
+        async with browser(shop, serving.token(shop, "acme", scopes)) as viewer:
+            page = await viewer.get(f"/webhooks/deliveries/{delivery}")
+            assert (f'href="/jobs/{delivery}"' in page) == ("jobs:read" in scopes)
+            assert (await viewer.http.get("/live")).status_code == 200, "all pages follow the figures"
+            followed = await viewer.http.get(f"/live?job={delivery}")
+            assert followed.status_code == (200 if "jobs:read" in scopes else 403)

@@ -31,8 +31,8 @@ TOKEN_FORM = f"A token, `{PREFIX}...`, made by `holdfast tokens create`."
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The scope that a route's callers need; with operator, for all tenants. `of_all`: a scope that callers for all
-    tenants need besides, because they see all rows."""
+    """The scope that a route's callers need; an empty one: any token. With operator, for all tenants. `of_all`: a scope
+    that callers for all tenants need besides, because they see all rows."""
 
     scope: str
     operator: bool = False
@@ -41,7 +41,7 @@ class Needs:
     def check(self, caller: Caller) -> None:
         """Raise a 403 unless the caller's token permits the route."""
         make = f"make one with: holdfast tokens create NAME --scopes {self.scope}"
-        if not caller.may(self.scope):
+        if self.scope and not caller.may(self.scope):
             make += " --all-tenants" if self.operator else " --tenant TENANT"
             raise Problem(403, f"the token {caller.name!r} lacks the scope {self.scope}; {make}", "missing-scope")
         if self.operator and not caller.everyone:

@@ -46,8 +46,8 @@ from holdfast.web.dashboard.visit import Visit
 from holdfast.web.guard import route_path
 from holdfast.web.pages import HTML
 from holdfast.web.problems import Problem, of, title
-from holdfast.web.routing import OPERATES, WRITES
-from holdfast.web.service import server_stops
+from holdfast.web.routing import OPERATES, READS, WRITES
+from holdfast.web.service import CALLER, server_stops
 
 if TYPE_CHECKING:
     from holdfast.web.app import Application
@@ -204,6 +204,7 @@ class Dashboard:
         whole = {
             "visit": visit,
             "root": visit.root,
+            "reads": READS,
             "operates": OPERATES,
             "writes": WRITES,
             "note": note,

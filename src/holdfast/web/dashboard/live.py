@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from holdfast.errors import HoldfastError
 from holdfast.store.call import Row
-from holdfast.web.dashboard.section import Section
+from holdfast.web.dashboard.section import SIGNED_IN, Section
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.fields import Query
 from holdfast.web.problems import Problem
@@ -122,10 +122,12 @@ class Following(Query):
     """The job whose changes are followed, too."""
 
 
-@section.page("/live", "", READS)
+@section.page("/live", "", SIGNED_IN)
 async def live(visit: Visit, query: Following) -> Response:
     """Stream the names of what changed."""
     job = None if query.job is None else str(query.job)
+    if job is not None:
+        READS.check(visit.caller)
     if job is not None and await visit.service.look(visit.caller, job) is None:
         raise Problem(404, f"there is no job {job}")
     visit.begin_wait()

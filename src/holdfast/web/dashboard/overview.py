@@ -13,7 +13,7 @@ from holdfast.model.tick import Level
 from holdfast.store.call import Row
 from holdfast.store.doctor import DoctorCalls
 from holdfast.web.dashboard import queues
-from holdfast.web.dashboard.section import Section, Values
+from holdfast.web.dashboard.section import SIGNED_IN, Section, Values
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.routing import EXPLAINS, READS
 
@@ -33,11 +33,11 @@ LEVELS = {  # what a level says, and the unit of its value
 SHARES = ("wait_over_target", "failing_share")  # shown as percentages
 
 
-@section.page("/", "overview.html", READS)
+@section.page("/", "overview.html", SIGNED_IN)
 async def show(visit: Visit) -> Values | Response:
-    """Show the state of everything; a tenant is sent to its jobs."""
-    if not visit.caller.everyone:
-        return visit.redirect("/jobs")
+    """Show the state of everything; send viewers who may not see it to the first page that they may see."""
+    if not visit.may(EXPLAINS):
+        return visit.redirect(first(visit))
     calls = visit.calls
     every, limits, workers, leader, levels, groups = await asyncio.gather(
         queues.read(visit),
@@ -68,6 +68,14 @@ async def show(visit: Visit) -> Values | Response:
         "leader_at": next((each for each in workers if leader and each["id"] == leader["worker"]), None),
         "horizon": [each for each in horizon if each["seconds"] is None or each["seconds"] > OLD],
     }
+
+
+def first(visit: Visit) -> str:
+    """Return the path of the first entry of the navigation, or raise a 403 if there is none."""
+    entries = visit.dashboard.navigation(visit)
+    if not entries:
+        READS.check(visit.caller)
+    return entries[0].path
 
 
 def level_words(level: Level) -> tuple[str, str]:

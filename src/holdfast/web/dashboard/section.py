@@ -28,6 +28,7 @@ from holdfast.web.fields import Query
 from holdfast.web.routing import Needs
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+SIGNED_IN = Needs("")
 Values = dict[str, Any]
 _FIELD = re.compile(r"{(\w+)}")
 
