@@ -183,6 +183,27 @@ async def test_a_dead_job_shows_its_error_and_is_edited_and_retried_or_discarded
         assert "Not changed" in words(await viewer.act(f"/jobs/{ids[1]}/retry"))
 
 
+async def test_the_form_of_arguments_keeps_long_numbers_and_removes_what_is_deleted(
+    shop: Holdfast, sql: serving.Sql
+) -> None:
+    numbers = '{"a": 123456789012345678901234567890, "b": 0.1234567890123456789012345, "c": 1}'
+    id_ = await enqueue(shop)
+    sql("update live set task = 'gone', payload = %s::jsonb", [numbers])
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get(f"/jobs/{id_}")
+        found = re.search(r'<textarea name="args"[^>]*>(.*?)</textarea>', page, re.S)
+        assert found is not None
+        shown = html.unescape(found[1]).replace(',\n  "c": 1', "")
+        assert "Edited." in words(await viewer.act(f"/jobs/{id_}/edit", args=shown))
+        for wrong, why in (("[1]", "expected a JSON object"), ("{to}", "not JSON"), ('{"a": "\\ud800"}', "not JSON")):
+            response = await viewer.post(f"/jobs/{id_}/edit", args=wrong)
+            assert response.status_code == 422 and why in response.text, words(response.text)
+        assert sql("select payload::jsonb = %s::jsonb from live", [numbers.replace(', "c": 1', "")]) == [(True,)]
+        await viewer.act(f"/jobs/{id_}/cancel")
+        response = await viewer.post(f"/jobs/{id_}/edit", args="{}")
+        assert response.status_code == 409 and "it is canceled" in response.text
+
+
 async def test_details_logs_and_tracebacks_are_shown_only_with_operate(shop: Holdfast) -> None:
     async def failing(ctx: Context, to: str) -> None:
         ctx.log(f"called {to}")

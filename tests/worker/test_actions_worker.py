@@ -203,6 +203,14 @@ def test_a_dead_job_is_edited_checked_and_retried(hf: Holdfast, sql: Sql) -> Non
     )
 
 
+def test_an_edit_keeps_numbers_that_python_cannot_hold(hf: Holdfast, sql: Sql) -> None:
+    job = str(core.put(sql, payload={"a": 1}))
+    numbers = '{"a": 123456789012345678901234567890, "b": 0.1234567890123456789012345}'
+    sql("update live set payload = %s::jsonb", [numbers])
+    assert hf.jobs.edit(job, {"c": 3}) == "edited"
+    assert sql("select payload::jsonb - 'c' = %s::jsonb, payload ->> 'c' from live", [numbers]) == [(True, "3")]
+
+
 def test_a_job_of_an_unknown_task_is_edited_unchecked(hf: Holdfast, sql: Sql) -> None:
     job = str(core.put(sql, payload={"a": 1, "b": 2}, keys=["k"]))
     assert hf.jobs.edit(job, {"a": 3}) == "edited"

@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import msgspec
+
 from holdfast.client.operation import Noun, Steps, operation
 from holdfast.errors import UsageError
 from holdfast.model import payload as payloads
 from holdfast.model.failure import AttemptLog, FailedAttempt
 from holdfast.model.job import JobInfo, NewJob, PublicJob, ids, parse_id
 from holdfast.model.step import Relatives, StepInfo
+from holdfast.model.view import EVERYTHING
 from holdfast.model.why import Why
 from holdfast.store.call import Call
 from holdfast.store.jobs import Accepted, Filter
@@ -135,11 +138,11 @@ class Jobs(Noun):
         """Change arguments of a job that waits, or of a failed or dead one, which is then queued again; others stay.
         They are checked if the task is registered here. hf.actions.list(target=job_id) has the old ones. Return
         "edited" or "retried"."""
-        info: JobInfo | None = yield self._calls.jobs.get(id_ := parse_id(job_id))
-        if info is None:
+        jobs: Mapping[int, PublicJob] = yield self._calls.jobs.look([(id_ := parse_id(job_id), EVERYTHING)])
+        if (found := jobs.get(0)) is None:
             raise UsageError(f"there is no job {id_}")
-        data, keys = edited_args(self._hf, info, {**info.payload, **args})
-        outcome: str = yield self._calls.actions.edit(id_, data, info.payload, keys, by, reason)
+        data, keys = edited_args(self._hf, found, {**raw_args(found.args), **args})
+        outcome: str = yield self._calls.actions.edit(id_, data, found.args, keys, by, reason)
         return outcome
 
     edit, aedit = operation(_edit)
@@ -208,7 +211,11 @@ class Jobs(Noun):
     search, asearch = operation(_search)
 
 
-def edited_args(hf: Holdfast, job: JobInfo | PublicJob, args: dict[str, Any]) -> tuple[bytes, Sequence[str] | None]:
+raw_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+"""Return arguments by name, each as its JSON: decoded, long numbers would change."""
+
+
+def edited_args(hf: Holdfast, job: PublicJob, args: dict[str, Any]) -> tuple[bytes, Sequence[str] | None]:
     """Return a job's new arguments as JSON, checked, and the keys of their limits; None if the task is unknown here."""
     data = payloads.encode(args, what := f"the payload of task {job.task!r}")
     if (task := hf.registry.tasks.get(job.task)) is None:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from holdfast.client.jobs import edited_args
+from holdfast.client.jobs import edited_args, raw_args
 from holdfast.client.task import Dedupe, Enqueuer, Task
 from holdfast.errors import UnknownTask, UsageError
 from holdfast.model import payload
@@ -50,7 +50,6 @@ from holdfast.web.waiting import ended, look, stream, tag
 
 routes = Routes("/jobs", "jobs")
 LONGEST_WAIT = 60.0
-_raw_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _args: Callable[[str], dict[str, Any]] = msgspec.json.Decoder(Annotated[dict[str, Any], Meta(min_length=1)]).decode
 FEW = 100  # jobs of the first step of a search: their arguments may be large
 OPTIONS = ("queue", "delay", "run_at", "max_attempts", "deadline")  # of a new job, passed on as they are
@@ -425,15 +424,24 @@ class EditResult:
 async def edit(ctx: RequestContext, job_id: UUID, change: Edit) -> EditResult:
     """Change arguments of a waiting job, or of a failed or dead one, which is then retried. They are checked against
     the task's signature if the service knows the task."""
+    found = await editable(ctx, job_id)
+    return EditResult(str(job_id), await set_args(ctx, found, {**raw_args(found.args), **change.args}, change.reason))
+
+
+async def editable(ctx: RequestContext, job_id: UUID) -> PublicJob:
+    """Return a job whose arguments can be changed, or raise a 409."""
     found = await look(ctx, job_id)
     if found.discarded or found.status in ("running", "succeeded", "canceled"):
         raise Problem(
             409, f"job {job_id} cannot be edited: it {'was discarded' if found.discarded else 'is ' + found.status}"
         )
-    args = {**_raw_args(found.args), **change.args}
-    data, keys = await ctx.service.in_thread(ctx.caller, edited_args, ctx.hf, found, args)
-    call = ctx.calls.actions.edit(str(job_id), data, found.args, keys, ctx.caller.name, change.reason, ctx.view)
-    return EditResult(str(job_id), await ctx.run(call))
+    return found
+
+
+async def set_args(ctx: RequestContext, job: PublicJob, args: dict[str, Any], reason: str | None) -> str:
+    """Give a job these arguments instead of its own, unless they have changed meanwhile. Return the outcome."""
+    data, keys = await ctx.service.in_thread(ctx.caller, edited_args, ctx.hf, job, args)
+    return await ctx.run(ctx.calls.actions.edit(job.id, data, job.args, keys, ctx.caller.name, reason, ctx.view))
 
 
 @dataclass(frozen=True, slots=True)

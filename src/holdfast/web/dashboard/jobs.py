@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from holdfast.errors import UsageError
+from holdfast.client.jobs import raw_args
 from holdfast.model.job import JobDetails, JobRow, PublicJob
 from holdfast.model.limit import LimitInfo
 from holdfast.model.why import Why
@@ -24,6 +24,7 @@ from holdfast.web.dashboard.steps import graph, tree
 from holdfast.web.dashboard.timeline import timeline
 from holdfast.web.dashboard.visit import Visit
 from holdfast.web.jobs import matching
+from holdfast.web.jobs import editable, set_args
 from holdfast.web.problems import Problem
 from holdfast.web.routing import OPERATES, READS, WRITES
 from holdfast.web.waiting import look
@@ -205,12 +206,18 @@ async def act(visit: Visit, kind: str, job_id: UUID, form: ReasonForm, **params:
 
 @section.action("/jobs/{job_id}/edit", OPERATES)
 async def edit(visit: Visit, job_id: UUID, form: EditForm) -> Done:
-    """Give a job other arguments; a dead one is retried."""
+    """Give a job the arguments of the form, which shows all of them; a dead job is retried."""
+    found = await editable(visit, job_id)
+    outcome = await set_args(visit, found, typed_args(form.args), form.reason)
+    return Done(f"/jobs/{job_id}", "Edited and retried." if outcome == "retried" else "Edited.")
+
+
+def typed_args(text: str) -> dict[str, Any]:
+    """Return arguments as typed, by name, or raise a 422."""
     try:
-        args = msgspec.json.decode(form.args)
+        found = msgspec.json.decode(text)  # checks what raw_args does not: texts, and how deep it is
     except (msgspec.DecodeError, RecursionError) as error:
         raise Problem(422, f"form.args: not JSON: {error}") from None
-    if not isinstance(args, dict):
-        raise UsageError("form.args: expected a JSON object")
-    outcome = await visit.hf.jobs.aedit(str(job_id), args, by=visit.caller.name, reason=form.reason)
-    return Done(f"/jobs/{job_id}", "Edited and retried." if outcome == "retried" else "Edited.")
+    if not isinstance(found, dict):
+        raise Problem(422, "form.args: expected a JSON object")
+    return dict(raw_args(text))
