@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Event, Holdfast
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 from holdfast.web import app
@@ -86,6 +86,32 @@ async def test_the_sign_in_leads_to_no_other_site(shop: Holdfast, path: str) -> 
         await someone.get("/sign-in")
         response = await someone.post("/sign-in", token=serving.token(shop, None), next=path)
         assert response.headers["location"] == "/"
+
+
+async def test_the_sign_in_and_the_theme_lead_to_paths_of_any_script(shop: Holdfast) -> None:
+    async with browser(shop) as someone:
+        await someone.get("/sign-in")
+        for path, fields in (("/theme", {"theme": "dark"}), ("/sign-in", {"token": serving.token(shop, None)})):
+            response = await someone.post(path, next="/jobs?task=\u65e5 x", **fields)
+            assert response.headers["location"] == "/jobs?task=%E6%97%A5%20x"
+        response = await someone.http.get("/sign-in?next=/%E6%97%A5")
+        assert response.headers["location"] == "/%E6%97%A5"
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/batches", "/outbox", "/audit", "/tokens", "/webhooks/{endpoint}"])
+async def test_empty_parameters_of_any_name_are_left_out_of_a_lists_links(shop: Holdfast, path: str) -> None:
+    endpoint = shop.webhooks.add("https://example.com/hook")
+    for number in range(2):
+        await shop.registry.tasks["shop.send"].aenqueue("ada")
+        shop.outbox.emit(None, "email", {}, key=str(number))
+        shop.webhooks.publish(None, Event("order.paid", {}))
+        async with shop.batch("import") as batch:
+            await shop.registry.tasks["shop.send"].using(batch=batch).aenqueue("ada")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get(path.format(endpoint=endpoint.id) + "?limit=1&path=&self=&cursor=&x=")
+        (older,) = re.findall(r'<a href="([^"]+)" rel="next">', page)
+        assert re.fullmatch(r"[^?]+\?limit=1&cursor=[^&]+", older.replace("&amp;", "&"))
+        assert 'rel="next"' not in await viewer.get(path.format(endpoint=endpoint.id) + "?fragment=content")
 
 
 async def test_a_form_without_its_browsers_token_changes_nothing(shop: Holdfast) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from holdfast.web.dashboard.visit import Visit
 
-NOT_FILTERS = ("cursor", "fragment", "limit")
+NOT_FILTERS = ("cursor", "limit")
 
 
 def filters(visit: Visit, *names: str) -> Mapping[str, str]:
@@ -23,7 +23,7 @@ def following(visit: Visit, cursor: str | None) -> str | None:
     """Return the URL of the page at a cursor, with the same filter."""
     if cursor is None:
         return None
-    kept = {name: value for name, value in visit.request.query_params.items() if name not in ("cursor", "fragment")}
+    kept = {name: value for name, value in visit.given() if name != "cursor"}
     return visit.url(visit.path, **kept, cursor=cursor)
 
 
@@ -31,5 +31,5 @@ def newest(visit: Visit) -> str | None:
     """Return the URL of the first page; None on the first page."""
     if not visit.request.query_params.get("cursor"):
         return None
-    kept = {name: value for name, value in visit.request.query_params.items() if name not in NOT_FILTERS}
+    kept = {name: value for name, value in visit.given() if name not in NOT_FILTERS}
     return visit.url(visit.path, **kept)

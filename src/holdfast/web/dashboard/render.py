@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent.parent / "templates"
 NONE = "\N{EN DASH}"
 MACROS = ("ui", "change")  # templates whose macros every page has
+CONTENT = "content"  # block of the whole page, which uses what its template imports: no fragment
 LONGEST = 200  # characters of a value in a list
 LONGEST_BLOCK = 20_000  # characters of a value in a block of its own
 LONGEST_INDENTED = 200_000  # bytes of JSON that are indented
@@ -137,6 +138,8 @@ class Renderer:
                 yield "".join(block(context))
 
     def _block(self, template: Template, name: str) -> Any:
+        if name == CONTENT:
+            return None
         shell = self._template("shell.html")  # every page has its blocks
         return template.blocks.get(name) or shell.blocks.get(name)
 

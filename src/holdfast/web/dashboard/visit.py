@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 THEMES = ("auto", "light", "dark")
+URL = ":/%#?=@[]!$&'()*+,;"  # characters that mean something in a URL; others are quoted
 
 
 class Visit(RequestContext):
@@ -66,7 +67,7 @@ class Visit(RequestContext):
         """Return whether the page is below an entry of the navigation."""
         return self.path == section.path or (section.path != "/" and self.path.startswith(f"{section.path}/"))
 
-    def url(self, path: str, **query: Any) -> str:
+    def url(self, path: str, /, **query: Any) -> str:
         """Return the URL of a path of the dashboard; values that are None or empty are left out."""
         some = {name: value for name, value in query.items() if value not in (None, "")}
         return self.root + path + (f"?{urlencode(some)}" if some else "")
@@ -87,7 +88,7 @@ class Visit(RequestContext):
 
     def redirect(self, path: str) -> Response:
         """Return the response that sends the browser to a path of the dashboard."""
-        return Response(None, 303, {"Location": self.root + path})
+        return Response(None, 303, {"Location": quote(self.root + path, safe=URL)})
 
     def set_cookie(self, response: Response, name: str, value: str, lifetime: int, *, script: bool = False) -> None:
         """Set a cookie for the dashboard alone; without `script` no script can read it. Lifetime 0 removes it."""
