@@ -60,6 +60,13 @@ async def test_pages_of_a_group_follow_each_other(shop: Holdfast) -> None:
         assert seen == ids[::-1]
 
 
+async def test_only_a_fingerprint_is_looked_up(shop: Holdfast) -> None:
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        for wrong in ("%00", "0" * 33, "A", "0.0"):
+            assert "path.fingerprint: " in words(await viewer.get(f"/dead/{wrong}", 422))
+            assert (await viewer.post(f"/dead/{wrong}/retry")).status_code == 422
+
+
 async def test_a_group_is_discarded_only_with_jobs_write(shop: Holdfast) -> None:
     await kill_some(shop, 1)
     async with browser(shop, serving.token(shop, None, ["jobs:read"])) as looking:

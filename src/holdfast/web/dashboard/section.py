@@ -52,7 +52,7 @@ class SectionPage:
         self.label = f"{method} {path}"
         self.pattern = re.compile(_FIELD.sub(r"(?P<\1>[^/]+)", path))
         self._act = act
-        hints = get_type_hints(act)
+        hints = get_type_hints(act, include_extras=True)
         self._path_kinds = {name: hints[name] for name in _FIELD.findall(path)}
         self._given = next((item for item in hints.items() if item[0] != "return" and _is_given(item[1])), None)
 
