@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast import Holdfast
+import re
+
+from holdfast import Holdfast, Retry
 from tests.support import serving
 from tests.support.looking import browser, words
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
@@ -14,6 +16,23 @@ async def test_an_empty_database_has_a_front_page(shop: Holdfast) -> None:
         assert "No jobs yet." in page and "none is alive; nothing runs" in page
         assert "Nothing: each queue has a worker, no limit is reached, no breaker is open, nothing is paused." in page
         assert '<span class="level level-critical" title="no worker is alive">' in await viewer.get("/")
+
+
+async def test_failed_deliveries_are_shown_to_viewers_of_webhooks(shop: Holdfast, sql: serving.Sql) -> None:
+    @shop.task(name="shop.break", retry=Retry.fixed(1, max_attempts=1))
+    async def broken() -> None:
+        raise ConnectionError("no route")
+
+    await broken.aenqueue()
+    await shop.atick()
+    await shop.database.async_pool.run(shop.database.calls.workers.upkeep("test", 60.0))  # folds the errors
+    sql("update error_groups set task = 'holdfast.webhook'")
+    for scopes in (["jobs:read"], ["jobs:read", "webhooks:read"]):
+        async with browser(shop, serving.token(shop, None, scopes)) as viewer:
+            page = await viewer.get("/")
+            assert ("ConnectionError" in page) == ("webhooks:read" in scopes)
+            for path in re.findall(r'"(/dead/[^"]+)"', page):
+                await viewer.get(path)
 
 
 async def test_a_queue_without_a_live_worker_is_marked_wherever_it_is_shown(shop: Holdfast, sql: serving.Sql) -> None:

@@ -45,7 +45,7 @@ async def show(visit: Visit) -> Values | Response:
         visit.shared(calls.workers.list(), queues.WORKERS),
         visit.shared(calls.workers.leader(), SLOW),
         visit.shared(calls.figures.levels(), SLOW),
-        visit.shared(calls.errors.list(limit=MOST_GROUPS), SLOW),
+        visit.shared(calls.errors.list(limit=MOST_GROUPS, view=visit.view), SLOW),
     )
     figures = await visit.figures()
     horizon = await visit.shared(DoctorCalls(calls.schema).horizon(), SLOW)
