@@ -209,3 +209,21 @@ async def test_the_job_of_a_delivery_is_linked_for_viewers_of_jobs(
             assert (await viewer.http.get("/live")).status_code == 200, "all pages follow the figures"
             followed = await viewer.http.get(f"/live?job={delivery}")
             assert followed.status_code == (200 if "jobs:read" in scopes else 403)
+
+
+async def test_a_delivery_to_a_removed_endpoint_says_so_and_is_not_delivered_again(
+    shop: Holdfast, sql: serving.Sql
+) -> None:
+    endpoint, delivery = add(shop), publish(shop)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        path = f"/webhooks/deliveries/{delivery}"
+        page = await viewer.get(path)
+        assert f'href="/webhooks/{endpoint.id}"' in page and "Redeliver" in page
+        shop.webhooks.remove(endpoint.id)
+        page = await viewer.get(path)
+        assert f"Endpoint {endpoint.id} , removed" in words(page)
+        assert f'href="/webhooks/{endpoint.id}"' not in page and "Redeliver" not in page
+        before = sql("select id, run_at from jobs")
+        response = await viewer.post(f"{path}/redeliver")
+        assert response.status_code == 409 and "has been removed" in response.text
+        assert sql("select id, run_at from jobs") == before

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from holdfast.model.webhook import Endpoint
+from holdfast.model.webhook import DeliveryInfo, Endpoint
 from holdfast.store.select import PAGE_BYTES, Page
 from holdfast.store.webhooks import Deliveries
 from holdfast.web.dashboard import paging
@@ -82,13 +82,22 @@ def state(endpoint: Endpoint) -> str:
 async def show_delivery(visit: Visit, delivery_id: UUID) -> Values:
     """Show what was sent, and the response."""
     found = await find_delivery(visit, delivery_id)
-    return {"title": f"Delivery {found.id[-8:]}", "delivery": found, "changes": WRITES_HOOKS}
+    removed = await is_removed(visit, found)
+    return {"title": f"Delivery {found.id[-8:]}", "delivery": found, "removed": removed, "changes": WRITES_HOOKS}
+
+
+async def is_removed(visit: Visit, delivery: DeliveryInfo) -> bool:
+    """Return whether the endpoint of a delivery is gone."""
+    calls = visit.calls.webhooks
+    return delivery.endpoint is None or not await visit.run(calls.endpoints(visit.view, id_=delivery.endpoint))
 
 
 @section.action("/webhooks/deliveries/{delivery_id}/redeliver", WRITES_HOOKS)
 async def redeliver(visit: Visit, delivery_id: UUID) -> Done:
     """Deliver again: a failed delivery with fresh attempts, an ended one as a new one, a waiting one at once."""
     found = await find_delivery(visit, delivery_id)
+    if await is_removed(visit, found):
+        raise Problem(409, "the endpoint has been removed; publish the event again for those that exist")
     (result,) = await visit.run(visit.calls.webhooks.redeliver([found.id], visit.view))
     if result.outcome == "disabled":
         raise Problem(409, "the endpoint is disabled; enable it first")
