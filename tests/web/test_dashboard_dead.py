@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from holdfast import Holdfast, Retry
+from holdfast.web.dashboard import dead
 from tests.support import serving
 from tests.support.looking import browser, words
 from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
@@ -58,6 +61,17 @@ async def test_pages_of_a_group_follow_each_other(shop: Holdfast) -> None:
                 break
             page = await viewer.get(older[1].replace("&amp;", "&") + "&limit=2")
         assert seen == ids[::-1]
+
+
+async def test_the_number_of_dead_jobs_follows_changes_and_says_what_it_counts(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kill_some(shop)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        part = words(await viewer.get("/dead?fragment=groups"))
+        assert "4 dead Error" in part
+        monkeypatch.setattr(dead, "MOST", 1)
+        assert "1 dead in the 1 groups with the latest failures" in words(await viewer.get("/dead"))
 
 
 async def test_only_a_fingerprint_is_looked_up(shop: Holdfast) -> None:

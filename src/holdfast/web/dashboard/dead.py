@@ -34,8 +34,8 @@ class ListGroups(Query):
 async def show(visit: Visit, query: ListGroups) -> Values:
     """List the error groups, those with the latest failures first."""
     groups = await visit.shared(visit.calls.errors.list(task=query.task, limit=MOST, view=visit.view), 2.0)
-    dead = sum(each.dead for each in groups)
-    return {"title": "Dead letters", "groups": groups, "dead": dead, "task": query.task, "trends": trends(groups)}
+    shown = {"groups": groups, "dead": sum(each.dead for each in groups), "most": MOST, "trends": trends(groups)}
+    return {"title": "Dead letters", "task": query.task, **shown}
 
 
 def trends(groups: list[ErrorGroup]) -> dict[str, list[float | None]]:

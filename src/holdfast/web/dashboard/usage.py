@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from starlette.responses import Response
@@ -44,17 +44,20 @@ async def show(visit: Visit, query: ListUsage) -> Values:
     """Show the largest sums, and the runs over time."""
     by, times = query.by.split(","), ["hour"] if length(query) <= 3 * DAY else ["day"]
     rows, over_time = await asyncio.gather(
-        visit.shared(sums(visit, query, by, MOST), FRESH), visit.shared(sums(visit, query, times, MOST), FRESH)
+        visit.shared(sums(visit, query, by, MOST + 1), FRESH), visit.shared(sums(visit, query, times, MOST), FRESH)
     )
+    now = datetime.now(UTC)
     return {
         "title": "Usage",
-        "rows": rows,
+        "rows": rows[:MOST],
+        "more": len(rows) > MOST,
         "names": by,
-        "times": over_time[::-1],
+        "times": filled(over_time, times[0], query.since or now - timedelta(seconds=DAY), min(query.until or now, now)),
         "unit": times[0],
         "most": MOST,
+        "most_csv": MOST_CSV,
         "totals": {name: sum(getattr(each, name) for each in over_time) for name in SUMS},
-        "given": paging.filters(visit, "by", "since", "tenant", "task"),
+        "given": paging.filters(visit, "by", "since", "until", "tenant", "task"),
         "choices": BY,
         "spans": SPANS,
         "csv": visit.url("/usage.csv", **paging.filters(visit, "by", "since", "until", "tenant", "task")),
@@ -65,7 +68,7 @@ async def show(visit: Visit, query: ListUsage) -> Values:
 async def download(visit: Visit, query: ListUsage) -> Response:
     """Return the sums as CSV."""
     by = query.by.split(",")
-    found = await visit.shared(sums(visit, query, by, MOST_CSV), FRESH)
+    found = await visit.shared(sums(visit, query, by, MOST_CSV + 1), FRESH)
     headers = {"Content-Disposition": 'attachment; filename="usage.csv"'}
     return Response(table(by, found), headers=headers, media_type="text/csv; charset=utf-8")
 
@@ -83,13 +86,28 @@ def length(query: ListUsage) -> float:
     return DAY if query.since is None else (datetime.now(UTC) - query.since).total_seconds()
 
 
+def filled(rows: list[Usage], unit: str, since: datetime, until: datetime) -> list[Usage]:
+    """Return the usage of each hour or day of a span, oldest first, in the time zone of the database's session."""
+    zone = rows[0].by[unit].tzinfo if rows else UTC
+    known = {each.by[unit].timestamp(): each for each in rows}
+    newest = max(known, default=0.0)  # may be later than now: the database has a clock of its own
+    at, found = since.astimezone(zone).replace(minute=0, second=0, microsecond=0), []
+    at = at.replace(hour=0) if unit == "day" else at
+    while at < until or at.timestamp() <= newest:
+        found.append(known.get(at.timestamp()) or Usage({unit: at}, 0, 0, 0.0, 0.0))
+        at = at + timedelta(days=1) if unit == "day" else (at.astimezone(UTC) + timedelta(hours=1)).astimezone(zone)
+    return found
+
+
 def table(by: list[str], rows: list[Usage]) -> str:
-    """Return rows as CSV that no spreadsheet reads as formulas."""
+    """Return rows as CSV that no spreadsheet reads as formulas. The last line says if there are more."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow([*by, *SUMS])
-    for row in rows:
+    for row in rows[:MOST_CSV]:
         writer.writerow([*(text(row.by[name]) for name in by), *(getattr(row, name) for name in SUMS)])
+    if len(rows) > MOST_CSV:
+        writer.writerow([f"the first {MOST_CSV} rows; for the others choose a shorter span or one tenant or task"])
     return out.getvalue()
 
 
