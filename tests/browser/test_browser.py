@@ -36,6 +36,20 @@ def test_a_page_shows_what_changed_without_a_reload(site: Site, look: Look) -> N
     assert page.evaluate("window.kept") is True, "it was not reloaded"
 
 
+def test_the_header_goes_on_while_a_new_token_is_shown(site: Site, look: Look) -> None:
+    page = look(serving.token(site[0], None))
+    page.goto("/tokens")
+    page.click("button[popovertarget=create]")
+    page.fill("#create input[name=name]", "ci")
+    page.fill("#create input[name=tenant]", "acme")
+    page.check("#create input[value='jobs:read']")
+    page.click("#create button.main")
+    page.wait_for_selector("pre:has-text('hf_')")
+    with page.expect_response(lambda each: "fragment=status" in each.url) as followed:
+        site[0].registry.tasks["shop.send"].enqueue("ada")
+    assert followed.value.status == 200 and page.locator("pre:has-text('hf_')").is_visible()
+
+
 def test_a_page_of_a_job_follows_it(site: Site, look: Look) -> None:
     hf, _ = site
     id_ = hf.registry.tasks["shop.send"].enqueue("ada").id

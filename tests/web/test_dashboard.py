@@ -114,6 +114,25 @@ async def test_empty_parameters_of_any_name_are_left_out_of_a_lists_links(shop: 
         assert 'rel="next"' not in await viewer.get(path.format(endpoint=endpoint.id) + "?fragment=content")
 
 
+@pytest.mark.parametrize(
+    ("referer", "back"),
+    [
+        ("http://service/queues?x=1&y=%22", "/queues?x=1&amp;y=%22"),
+        ("http://evil.example/queues", None),
+        ("http://service//evil.example/", None),
+        ("http://[service/", None),
+        ("", None),
+    ],
+)
+async def test_a_refused_form_leads_back_to_its_page(shop: Holdfast, referer: str, back: str | None) -> None:
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        await viewer.get("/queues")
+        viewer.http.headers["Referer"] = referer
+        page = (await viewer.post("/queues/pause", name="mail", minutes="soon")).text
+        assert re.findall(r'<a href="([^"]+)">Back to the form</a>', page) == ([back] if back else [])
+        assert "Back to the form" not in await viewer.get("/jobs?colour=red", 422)
+
+
 async def test_a_form_without_its_browsers_token_changes_nothing(shop: Holdfast) -> None:
     async with browser(shop, serving.token(shop, None)) as mine, browser(shop, serving.token(shop, None)) as other:
         await mine.get("/queues")

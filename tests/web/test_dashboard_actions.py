@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from urllib.parse import urlencode
 
@@ -27,6 +28,21 @@ async def test_selected_jobs_are_changed_at_once(shop: Holdfast) -> None:
         assert "0 jobs were retried; 3 left as they were." in words(page)
         assert "No job was selected." in words(await viewer.act("/actions/selected", kind="retry"))
     assert [shop.jobs.get(each).status for each in ids] == ["canceled", "canceled", "queued"]
+
+
+async def test_a_change_of_selected_jobs_leads_back_to_the_list_as_it_was_filtered(shop: Holdfast) -> None:
+    ids = await enqueue(shop, "acme", 3)
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        first = await viewer.get("/jobs?limit=2&tenant=acme&args=to%3Dacme+2&task=")
+        (here,) = re.findall(r'name="next" value="(/jobs[^"]*)">\s*<span', first)
+        fields = {"kind": "cancel", "next": html.unescape(here)}
+        for some, said in (({"ids": ids[2:]}, "1 job was canceled."), ({}, "No job was selected.")):
+            response = await viewer.post("/actions/selected", **fields, **some)
+            assert response.headers["location"] == "/jobs?limit=2&tenant=acme&args=to%3Dacme+2"
+            assert said in words(await viewer.get(response.headers["location"]))
+        for elsewhere in ("//evil.example", "https://evil.example", "x"):
+            response = await viewer.post("/actions/selected", kind="cancel", next=elsewhere)
+            assert response.headers["location"] == "/jobs"
 
 
 async def test_a_change_of_all_that_match_leaves_out_no_part_of_the_search(shop: Holdfast) -> None:

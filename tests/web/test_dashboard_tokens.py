@@ -12,6 +12,15 @@ from tests.support.serving import shop_fixture  # noqa: F401 - a fixture
 HOSTILE = "<script>alert(1)</script>"
 
 
+async def test_the_header_of_a_new_tokens_page_follows_changes(shop: Holdfast) -> None:
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        await viewer.get("/tokens")
+        response = await viewer.post("/tokens/create", name="ci", tenant="acme", scopes=["jobs:read"])
+        (path,) = re.findall(r'data-page-url="([^"]+)"', response.text)
+        assert path == "/tokens" and 'id="status"' in await viewer.get(f"{path}?fragment=status")
+        assert 'data-page-url=""' in await viewer.get("/tokens")
+
+
 async def test_tokens_are_listed_without_their_secret(shop: Holdfast) -> None:
     token, info = shop.tokens.create(HOSTILE, tenant="acme", scopes=["jobs:read"])
     async with browser(shop, serving.token(shop, None)) as viewer:

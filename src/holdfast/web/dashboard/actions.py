@@ -13,7 +13,8 @@ from holdfast.web.actions import plain
 from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.search import FILTERS, Search, parse_args
 from holdfast.web.dashboard.section import Done, Section, Values
-from holdfast.web.dashboard.visit import Visit
+from holdfast.web.dashboard.signin import Path
+from holdfast.web.dashboard.visit import Visit, inside
 from holdfast.web.fields import LongText
 from holdfast.web.routing import WRITES
 
@@ -37,6 +38,8 @@ class Selected(ReasonForm, kw_only=True):
 
     kind: Which
     ids: Annotated[list[UUID], Meta(max_length=1000)] | None = None
+    next: Path | None = None
+    """The list that the jobs were selected in."""
 
 
 def where_of(given: Matching) -> dict[str, Any]:
@@ -64,14 +67,15 @@ async def begin(visit: Visit, form: MatchingForm) -> Done:
 @section.action("/actions/selected", WRITES)
 async def change_selected(visit: Visit, form: Selected) -> Done:
     """Change the selected jobs at once."""
+    back = found if (found := inside(form.next)) != "/" else "/jobs"
     if not form.ids:
-        return Done("/jobs", "No job was selected.")
+        return Done(back, "No job was selected.")
     listed = [str(each) for each in form.ids]
     outcomes = await visit.run(visit.calls.actions.act(form.kind, listed, visit.caller.name, form.reason, visit.view))
     changed = sum(how in ("changed", "canceled", "canceling") for how in outcomes.values())
     left = len(listed) - changed
     rest = f"; {left:,} left as they were" if left else ""
-    return Done("/jobs", f"{changed:,} {'job was' if changed == 1 else 'jobs were'} {WORDS[form.kind]}{rest}.")
+    return Done(back, f"{changed:,} {'job was' if changed == 1 else 'jobs were'} {WORDS[form.kind]}{rest}.")
 
 
 async def start(visit: Visit, kind: Kind, where: Where, reason: str | None) -> Done:

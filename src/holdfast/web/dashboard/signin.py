@@ -12,11 +12,11 @@ from holdfast.web.dashboard import session as sessions
 from holdfast.web.dashboard.access import SESSION, address
 from holdfast.web.dashboard.form import Form
 from holdfast.web.dashboard.section import Section, Values
-from holdfast.web.dashboard.visit import Visit
+from holdfast.web.dashboard.visit import LONGEST_PATH, Visit, inside
 from holdfast.web.fields import Query
 
 section = Section()
-Path = Annotated[str, Meta(max_length=2000)]
+Path = Annotated[str, Meta(max_length=LONGEST_PATH)]
 UNKNOWN = "This token is unknown, expired or revoked."
 
 
@@ -78,9 +78,3 @@ async def theme(visit: Visit, form: Theme) -> Response:
     response = visit.redirect(inside(form.next))
     visit.set_cookie(response, "holdfast_theme", form.theme, 365 * 86_400, script=True)
     return response
-
-
-def inside(path: str | None) -> str:
-    """Return a path of the dashboard; the front page for an address of another site."""
-    ok = path is not None and path.startswith("/") and path[1:2] not in ("/", "\\") and path.isprintable()
-    return path if ok and path is not None else "/"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 THEMES = ("auto", "light", "dark")
 URL = ":/%#?=@[]!$&'()*+,;"  # characters that mean something in a URL; others are quoted
+LONGEST_PATH = 2000  # characters of a path to come back to
 
 
 class Visit(RequestContext):
@@ -58,6 +59,26 @@ class Visit(RequestContext):
     def theme(self) -> str:
         given = self.request.cookies.get("holdfast_theme", "")
         return given if given in THEMES else "auto"
+
+    @property
+    def here(self) -> str:
+        """The path of this page with its parameters, to come back to."""
+        if self.request.method not in ("GET", "HEAD"):
+            return "/"
+        given = urlencode(self.given())
+        path = self.path + (f"?{given}" if given else "")
+        return path if len(path) <= LONGEST_PATH else self.path
+
+    @property
+    def form_page(self) -> str | None:
+        """The page whose form was posted, if the browser names one of the dashboard."""
+        try:
+            found = urlsplit(self.request.headers.get("referer", ""))
+        except ValueError:
+            return None
+        own = found.netloc == self.request.headers.get("host") and found.path.startswith(f"{self.root}/")
+        path = inside(found._replace(scheme="", netloc="", fragment="").geturl()[len(self.root) :])
+        return path if own and path != "/" and self.request.method == "POST" else None
 
     def given(self) -> list[tuple[str, str]]:
         """Return the parameters of the URL that are not empty."""
@@ -115,3 +136,9 @@ class Visit(RequestContext):
             return False
         viewer = await self.dashboard.access.viewer(self.request, self.key)
         return viewer.caller is not None and viewer.caller == self.caller
+
+
+def inside(path: str | None) -> str:
+    """Return a path of the dashboard; the front page for an address of another site."""
+    ok = path is not None and path.startswith("/") and path[1:2] not in ("/", "\\") and path.isprintable()
+    return path if ok and path is not None else "/"

@@ -50,7 +50,7 @@ export function live(url) {
       updated.set(id, performance.now());
     }
     try {
-      const url = new URL(location.href);
+      const url = new URL(document.body.dataset.pageUrl || location.href, location.href); // the page may be a form's response
       url.searchParams.set("fragment", ids.join(","));
       const response = await fetch(url, { headers: { Accept: "text/html" } });
       if (response.status === 401) location.reload();
