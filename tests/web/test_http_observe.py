@@ -17,7 +17,7 @@ from holdfast.errors import UsageError
 from holdfast.store.call import Call
 from holdfast.telemetry.metrics import MOST_LABELS, OTHERS
 from holdfast.web import app, observe
-from tests.support import flow, serving
+from tests.support import browsing, flow, serving
 from tests.support.serving import Sql, http_fixture, json_body, operator_fixture, problem, shop_fixture  # noqa: F401 - fixtures
 
 
@@ -48,6 +48,17 @@ async def test_figures_of_the_database_and_of_the_service_are_shown(operator: ht
     assert read["holdfast_http_requests_total", OTHERS, "405"] == 1
     assert read["holdfast_http_request_duration_seconds_count", "GET /v1/queues"] == 1
     assert read["holdfast_http_requests_waiting",] == 0
+
+
+async def test_uptime_probes_may_send_head(shop: Holdfast, dsn: str) -> None:
+    async with serving.client(shop) as anonymous:
+        for path in ("/health/live", "/health/ready"):
+            assert (await anonymous.head(path)).status_code == 200
+            refused = problem(await anonymous.post(path), 405, "method-not-allowed")
+            assert "allowed: GET, HEAD" in refused["detail"]
+    with Holdfast(dsn) as other, browsing.served(other) as base:
+        response = await asyncio.to_thread(httpx.head, f"{base}/v1/health/live")
+        assert response.status_code == 200 and response.content == b""
 
 
 async def test_a_scraper_needs_a_token_that_is_good_for_nothing_else(shop: Holdfast, http: httpx.AsyncClient) -> None:

@@ -24,13 +24,13 @@ class Health:
     checks: dict[str, str]
 
 
-@routes.get("/live", None)
+@routes.get("/live", None, head=True)
 async def live(ctx: RequestContext) -> Health:
     """Return 200 while the process responds."""
     return Health("ok", {"process": "ok"})
 
 
-@routes.get("/ready", None)
+@routes.get("/ready", None, head=True)
 async def ready(ctx: RequestContext) -> Health:
     """Check that the database responds and has the schema of this release, and RabbitMQ where it is required."""
     database, queue = await asyncio.gather(_database(ctx.service), _queue(ctx.service))

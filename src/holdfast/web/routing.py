@@ -75,6 +75,8 @@ class RouteOptions:
     """Whether a POST takes an Idempotency-Key."""
     optional_body: bool = False
     """Whether an empty body is a body of defaults."""
+    head: bool = False
+    """Whether a GET responds to HEAD, too, as probes send it. The server leaves the body out."""
     secret: bool = False
     """Whether the response is stored without its secret."""
     described: Mapping[str, Any] = field(default_factory=dict)
@@ -192,7 +194,8 @@ class Router:
         patterns: dict[str, dict[re.Pattern[str], Methods]] = {}
         for each in routes:
             if not each.path_kinds:
-                self._plain.setdefault(each.path, {})[each.method] = each
+                methods = (each.method, "HEAD") if each.options.head else (each.method,)
+                self._plain.setdefault(each.path, {}).update(dict.fromkeys(methods, each))
                 continue
             pattern = re.compile(_FIELD.sub(r"(?P<\1>[^/]+)", each.path))
             patterns.setdefault(_word(each.path), {}).setdefault(pattern, {})[each.method] = each
