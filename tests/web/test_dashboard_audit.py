@@ -103,7 +103,8 @@ async def test_the_log_of_all_tenants_needs_operate_as_over_http(shop: Holdfast)
     (entry,) = shop.actions.list(kind="limits.set")
     async with browser(shop, serving.token(shop, None, ["jobs:read", "jobs:write"])) as viewer:
         assert 'href="/audit"' not in await viewer.get("/jobs")
-        assert "lacks the scope operate" in words(await viewer.get("/audit", 403, kind="tokens.create"))
+        page = words(await viewer.get("/audit", 403, kind="tokens.create"))
+        assert "lacks the scope operate" in page and "--scopes jobs:read,operate --all-tenants" in page
         await viewer.get(f"/audit/{entry.id}", 403)
         assert (await viewer.post(f"/audit/{entry.id}/abort")).status_code == 403
         assert "Changes" not in words(await viewer.get("/limits/key", key="host:a"))

@@ -47,8 +47,10 @@ class Needs:
         if self.operator and not caller.everyone:
             detail = f"this is about all tenants, and the token is one tenant's; {make} --all-tenants"
             raise Problem(403, detail, "one-tenant")
-        if self.of_all is not None and caller.everyone:
-            Needs(self.of_all, operator=True).check(caller)
+        if self.of_all is not None and caller.everyone and not caller.may(self.of_all):
+            make += f",{self.of_all} --all-tenants"
+            detail = f"the token {caller.name!r} lacks the scope {self.of_all}, because it is for all tenants; {make}"
+            raise Problem(403, detail, "missing-scope")
 
 
 READS, WRITES = Needs("jobs:read"), Needs("jobs:write")
