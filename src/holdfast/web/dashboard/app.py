@@ -47,7 +47,7 @@ from holdfast.web.guard import route_path
 from holdfast.web.pages import HTML
 from holdfast.web.problems import Problem, of, title
 from holdfast.web.routing import OPERATES, READS, WRITES
-from holdfast.web.service import CALLER, server_stops
+from holdfast.web.service import server_stops
 
 if TYPE_CHECKING:
     from holdfast.web.app import Application

@@ -23,8 +23,7 @@ from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.steps import graph, tree
 from holdfast.web.dashboard.timeline import timeline
 from holdfast.web.dashboard.visit import Visit
-from holdfast.web.jobs import matching
-from holdfast.web.jobs import editable, set_args
+from holdfast.web.jobs import editable, matching, set_args
 from holdfast.web.problems import Problem
 from holdfast.web.routing import OPERATES, READS, WRITES
 from holdfast.web.waiting import look
