@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from holdfast import bench
+from holdfast import Holdfast, UsageError, bench
 from holdfast.bench import workloads
 from holdfast.bench.harness import Bench, Result
 from holdfast.settings import Settings
@@ -66,6 +66,25 @@ def test_every_workload_measures_something(server: str, command: list[str], chos
             assert each["problems"] == []
     if missing:
         pytest.skip("; ".join(missing))
+
+
+def test_it_measures_beside_the_schema_of_an_application_and_never_drops_one_that_it_did_not_make(
+    database: str,
+) -> None:
+    with Holdfast(database, schema="shop") as hf:
+        hf.migrate()
+        id_ = hf.jobs.enqueue("kept", b"{}").id
+        for _ in range(2):  # the second one drops the schema of the first
+            bench.run(Settings(dsn=database, schema="shop"), workloads=["enqueue_one"], scale=0.001, json=True)
+        assert hf.jobs.get(id_) is not None
+        with psycopg.connect(database, autocommit=True) as conn:
+            conn.execute(
+                "drop schema shop_bench cascade; create schema shop_bench; create table shop_bench.precious ()"
+            )
+            with pytest.raises(UsageError, match="'shop_bench' exists, and no bench has made it"):
+                bench.run(Settings(dsn=database, schema="shop"), workloads=["enqueue_one"], scale=0.001)
+            conn.execute("select 1 from shop_bench.precious")
+            conn.execute("drop schema shop_bench cascade; drop schema shop cascade")
 
 
 def _read_all(terminal: int) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import psycopg
 from holdfast.bench import bare
 from holdfast.bench.report import ReportProgress
 from holdfast.client import Holdfast
+from holdfast.errors import UsageError
 from holdfast.model.job import NewJob
 from holdfast.settings import Settings
 from holdfast.store.bulk import Bulk
@@ -30,6 +31,7 @@ TABLES = (
     "usage_counts, dedupe, kept_orders, webhook_endpoints, webhook_bodies, api_tokens, responses"
 )
 WORKER = "holdfast.bench.worker"
+MARK = "made by holdfast bench"  # comment on the schema, which the next bench drops
 TINY = 0.01  # a scale for tests
 
 
@@ -72,11 +74,26 @@ class Bench:
     report: ReportProgress = field(default=lambda text, share=None: None)
 
     def __post_init__(self) -> None:
-        with self.connection() as conn:
-            conn.execute(f"DROP SCHEMA IF EXISTS {self.settings.schema} CASCADE".encode())
+        self._drop_schema()
         self.hf = Holdfast(self.settings.dsn, schema=self.settings.schema)
         self.hf.migrate()
+        with self.connection() as conn:
+            conn.execute(f"COMMENT ON SCHEMA {self.settings.schema} IS '{MARK}'".encode())
         self.noop = self.hf.task(name="bench.noop")(_noop)
+
+    def _drop_schema(self) -> None:
+        """Drop the schema of an earlier bench; refuse one that has another origin."""
+        schema = self.settings.schema
+        found = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
+        with self.connection() as conn:
+            if (row := conn.execute(found, [schema]).fetchone()) is None:
+                return
+            if row[0] != MARK:
+                raise UsageError(
+                    f"schema {schema!r} exists, and no bench has made it; drop it yourself, or let the bench take "
+                    "another one: holdfast bench --schema NAME measures in NAME_bench"
+                )
+            conn.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
     def size(self, jobs: int) -> int:
         """Return the number of jobs at this scale."""
@@ -107,7 +124,8 @@ class Bench:
         """Vacuum and checkpoint now, so that neither runs during the measurement."""
         with self.connection() as conn:
             conn.execute("VACUUM ANALYZE live")
-            conn.execute("CHECKPOINT")
+            with suppress(psycopg.errors.InsufficientPrivilege):  # it needs the role pg_checkpoint
+                conn.execute("CHECKPOINT")
 
     def empty(self) -> None:
         """Empty all tables."""

@@ -234,13 +234,13 @@ def explain(
     if state in ("42P01", "3F000", "42883", "42703", "42704"):
         return SchemaError(
             f"schema {settings.schema!r} is not set up in {where} for this release of holdfast ({brief}); "
-            "run: holdfast migrate, or upgrade holdfast here",
+            "run: holdfast migrate, or upgrade holdfast here; HOLDFAST_SCHEMA names another schema",
             database,
         )
     if state == "42501":
         return ConfigurationError(
-            f"the database user may not do this ({brief}); grant it a role: "
-            f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _service, _admin)"
+            f"the database user may not do this ({brief}); do it as the owner of schema {settings.schema!r}, or grant "
+            f"the user a role that may: {settings.schema}_admin may all; others: _enqueue, _worker, _reader, _service"
         )
     if state.startswith(("22", "23")):
         return _explain_refusal(error, state, getattr(facts, "constraint_name", None), text)
