@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
 COLUMNS = (
-    "id, state, ~host, #pid, #running, #slots, ~queues, heartbeat, lease left, started=started_at, version, ~stopped by"
+    "id, state, ~host, pid, #running, #slots, ~queues, heartbeat, lease left, started=started_at, version, ~stopped by"
 )
 IDLE: dict[str, Any] = {"jobs": 0, "tasks": [], "oldest": None, "lease": None}
 

@@ -19,7 +19,8 @@ _SERVER = """
            current_database()::text, extract(epoch FROM clock_timestamp())::float8"""
 
 _CONNECTIONS = """
-    SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+    SELECT (SELECT count(*) FROM pg_stat_activity  -- the type of other roles' backends is hidden from most users
+             WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'),
            sum(CASE name WHEN 'max_connections' THEN setting::int ELSE -setting::int END)
     FROM pg_settings
     WHERE name IN ('max_connections', 'superuser_reserved_connections', 'reserved_connections')"""
