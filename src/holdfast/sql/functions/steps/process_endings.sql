@@ -9,6 +9,8 @@ set lock_timeout = '100ms' as $$
 declare
     v_done integer := 0; v_before integer; v_ending record; v_left uuid[] := '{}';
 begin
+    -- An old snapshot does not show a job that began to wait meanwhile: the leader does it.
+    if current_setting('transaction_isolation') <> 'read committed' then return 0; end if;
     loop
         v_before := v_done;
         for v_ending in select e.ctid as place, e.* from endings e
