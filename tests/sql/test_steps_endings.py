@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
 
+from tests.support import pace
 from tests.support import sql_core as core
 from tests.support.sql_core import Sql
 from tests.support.sql_steps import child, park, read, signal, started
@@ -76,3 +80,69 @@ def test_a_job_that_follows_two_starts_though_one_ends_with_an_old_snapshot(dsn:
     upkeep(sql)
     assert core.claim_one(sql).id == then
     assert core.count(sql, "follows") == core.count(sql, "endings") == 0
+
+
+LOCKED = 400  # the ends of so many jobs wait for one transaction
+
+
+def locked_followers(sql: Sql) -> tuple[list[Any], list[core.Claimed]]:
+    """Return the followers of many running jobs, and these jobs."""
+    jobs: list[dict[str, Any]] = [{"task": "t", "queue": "first"}] * LOCKED
+    first = core.firsts(sql("select id from enqueue_many(%s::jsonb)", [json.dumps(jobs)]))
+    jobs = [{"task": "t", "queue": "then", "after": [str(id_)]} for id_ in first]
+    then = core.firsts(sql("select id from enqueue_many(%s::jsonb)", [json.dumps(jobs)]))
+    return then, core.claim(sql, limit=LOCKED, queues=["first"])
+
+
+def test_an_open_transaction_that_holds_followers_holds_up_neither_finish_nor_upkeep(dsn: str, sql: Sql) -> None:
+    then, running = locked_followers(sql)
+    core.put(sql, queue="lost", retry={"kind": "fixed", "delay": 60})
+    (lost,) = core.claim(sql, "lost", queues=["lost"])
+    sql("update claims set expires_at = '2000-01-01' where token = %s", [lost.token])
+    with core.session(dsn, autocommit=False) as other:
+        core.cancel(core.runner(other), *then)
+        began = time.monotonic()
+        core.finish(sql, *running)
+        assert time.monotonic() - began < 2.0 * pace.slower(), "it gives up what it would wait for"
+        began = time.monotonic()
+        upkeep(sql)
+        assert time.monotonic() - began < 4.0 * pace.slower(), "so does the leader"
+        assert core.status(sql, lost.id) == "retrying"
+        other.rollback()
+    upkeep(sql)
+    assert {job.id for job in core.claim(sql, limit=LOCKED, queues=["then"])} == set(then)
+    assert core.count(sql, "endings") == 0
+
+
+def test_expired_leases_share_the_wait_for_locked_followers(dsn: str, sql: Sql) -> None:
+    """Each claim is settled on its own, in one transaction."""
+    claims = 12
+    first = [core.put(sql, queue="first", max_attempts=1) for _ in range(claims)]
+    then = [core.put(sql, queue="then", after=[id_], on_failure="run") for id_ in first]
+    for _ in first:
+        core.claim_one(sql, queues=["first"])
+    with core.session(dsn, autocommit=False) as other:
+        core.cancel(core.runner(other), *then)
+        core.expire(sql)
+        began = time.monotonic()
+        assert len(core.reclaim(sql)) == claims
+        assert time.monotonic() - began < 0.8 * pace.slower()
+        other.rollback()
+    upkeep(sql)
+    assert {job.id for job in core.claim(sql, limit=claims, queues=["then"])} == set(then)
+
+
+def test_ends_behind_many_locked_ones_are_worked_off(dsn: str, sql: Sql) -> None:
+    then, running = locked_followers(sql)
+    with core.session(dsn, autocommit=False) as other, core.session(dsn, autocommit=False) as short:
+        core.cancel(core.runner(other), *then)
+        core.finish(sql, *running)
+        last = core.put(sql, queue="last")
+        free = core.put(sql, after=[last])
+        short.execute("select 1 from holdfast.later where id = %s for update", [free])
+        core.finish(sql, core.claim_one(sql, queues=["last"]))
+        assert core.claim(sql) == []
+        short.rollback()
+        upkeep(sql)
+        assert core.claim_one(sql).id == free
+        other.rollback()

@@ -53,9 +53,9 @@ begin
         end if;
         expired := expire(1000);
         perform walk_batches();
-        if exists (select 1 from endings) then perform process_endings(false, 10000); end if;
         perform announce_strays();
         perform fold_errors();
+        if exists (select 1 from endings) then perform process_endings(false, 10000); end if;
         if exists (select 1 from releases) and lock_ring() then  -- last: the lock is held until the end of this transaction
             perform set_config('idle_in_transaction_session_timeout', '10ms', true);  -- an open transaction must not keep it
             perform fold_releases(next_token());
