@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.conftest import wait_until
 from tests.support import pace
 from tests.support import sql_core as core
 from tests.support.sql_core import Sql
-from tests.support.sql_steps import child, park, read, signal, started
+from tests.support.sql_steps import UNDO, child, park, read, signal, started, store
 
 
 @contextmanager
@@ -146,3 +148,37 @@ def test_ends_behind_many_locked_ones_are_worked_off(dsn: str, sql: Sql) -> None
         upkeep(sql)
         assert core.claim_one(sql).id == free
         other.rollback()
+
+
+def test_an_undo_that_cannot_be_enqueued_does_not_hold_up_those_that_follow(sql: Sql) -> None:
+    job = started(sql)
+    for name in "ab":  # the second is to start after the first, and at a time
+        store(sql, job, name, undo={**UNDO, "delay": 5})
+    then = core.put(sql, after=[job.id], on_failure="run")
+    core.fail(sql, job, outcome="failed")
+    assert core.claim_one(sql).id == then
+    sql("update steps set undo = undo - 'delay'")
+    upkeep(sql)
+    assert core.count(sql, "endings") == 0
+    assert core.claim_one(sql).task == "undo", "the leader tries again"
+
+
+@pytest.mark.parametrize("end", ["dead", "canceled"])
+@pytest.mark.parametrize("by", ["process_endings(false)", "compensate('{}')"])
+def test_a_retry_waits_for_an_undo_under_way_and_does_its_steps_anew(dsn: str, sql: Sql, end: str, by: str) -> None:
+    job = started(sql)
+    store(sql, job, "charge", 1, undo={**UNDO, "queue": "undo"})
+    with core.session(dsn, autocommit=False) as other:  # so that the undo is left
+        other.execute("select 1 from steps for update")
+        core.fail(sql, job, outcome=end)
+    with ThreadPoolExecutor(1) as pool, core.session(dsn, autocommit=False) as undoes, core.session(dsn) as person:
+        undoes.execute(f"select {by.format(job.id)}")
+        again = "select retry_dead(array[%s])" if end == "dead" else "select rerun(%s)"
+        late = pool.submit(core.runner(person), again, [job.id])
+        wait_until(lambda: sql("select 1 from pg_locks where not granted and pid = %s", [person.info.backend_pid]))
+        undoes.commit()
+        assert late.result() == [(job.id,)]
+    assert core.count(sql, "live where task = 'undo'") == 1
+    job = core.claim_one(sql)
+    assert read(sql, job) == {}
+    assert store(sql, job, "charge", 2) == "stored"

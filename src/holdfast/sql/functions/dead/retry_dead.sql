@@ -7,10 +7,12 @@ create or replace function retry_dead(p_ids uuid[]) returns setof uuid
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off as $$
 begin
+    -- In a statement of its own: the next one sees what was committed while a row was locked, such as the undo of steps.
+    perform 1 from dead d where d.id = any (p_ids) order by d.id for update;
     return query
         with held as materialized (
             select d.ctid as place, d.id, d.dedupe_key, d.dedupe_scope, d.dedupe_keep
-            from dead d where d.id = any (p_ids) order by d.id for update),
+            from dead d where d.id = any (p_ids) order by d.id),
         free as materialized (
             select h.place from (select * from held order by dedupe_key) h
             where h.dedupe_key is null or (take_dedupe_key(

@@ -1,13 +1,14 @@
 -- Undo the finished steps of a job that has ended, by hand, in reverse order. Return the number of undo jobs. Steps
 -- that were undone earlier stay as they are.
--- Locks: as undo_steps. Wakes: as undo_steps.
+-- Locks: as hold_ended and undo_steps. Wakes: as undo_steps.
 create or replace function compensate(p_id uuid, p_by text default null, p_reason text default null) returns integer
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off as $$
 declare
-    v_status text := (select j.status::text from jobs j where j.id = p_id); v_undone integer;
+    v_status text := hold_ended(p_id); v_undone integer;
 begin
-    if (v_status in ('succeeded', 'failed', 'dead', 'canceled')) is not true then
+    if v_status is null then
+        v_status := (select j.status::text from jobs j where j.id = p_id);
         raise exception 'job % cannot be compensated: %', p_id, case when v_status is null then 'there is none' else 'it is ' || v_status end
             using errcode = 'invalid_parameter_value', constraint = 'action', hint = 'cancel a job that has not ended; that undoes its steps, too';
     end if;

@@ -3,7 +3,7 @@
 -- finds those that were left: because of a lock, because they were too many for one call, or because the transaction that
 -- ended them has an old snapshot, which does not show a job that began to wait meanwhile. A failure of one part, such as an
 -- undo that cannot be enqueued, does not hold up the others.
--- Locks: endings, skipping locked ones; then as undo_steps and end_job_waits. It waits 100 ms for the first lock of a
+-- Locks: endings, skipping locked ones; then as undo_ended and end_job_waits. It waits 100 ms for the first lock of a
 --   transaction, then 1 ms for each, and soon leaves the rest: 200 ms later, the leader 1 s.
 -- Wakes: sleepers of the queues of jobs that are started or resumed.
 create or replace function process_endings(p_own boolean default true, p_limit integer default 1000) returns integer
@@ -39,10 +39,7 @@ begin
             foreach v_part in array array['undo', 'followed'] loop
                 begin
                     if v_part = 'undo' and v_ending.durable then
-                        if exists (select 1 from dead d where d.id = v_ending.job)
-                           or exists (select 1 from history h where h.id = v_ending.job and h.status <> 'succeeded') then
-                            perform undo_steps(v_ending.job);
-                        end if;
+                        perform undo_ended(v_ending.job);
                     elsif v_part = 'followed' and v_ending.followed and end_job_waits(v_ending.job, v_ending.status, p_limit) then
                         v_all := false;  -- there are more followers: the leader goes on
                     end if;
