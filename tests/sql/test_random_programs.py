@@ -243,7 +243,7 @@ def test_random_programs_survive_kills_between_any_two_statements(effects: Sql) 
     run_programs(effects, emptied(effects), EXAMPLES)
 
 
-WAKES = ("perform end_parent_waits(p_job, child_result(p_job));", "perform child_result(p_job);")
+WAKES = ("perform end_parent_waits(p_job, v_result);", "perform child_result(p_job);")
 MUTANTS = {
     "undo in the order of the steps": {"undo_steps": [("order by s.number desc", "order by s.number")]},
     "the end of a child wakes no parent": {"end_job_waits": [WAKES]},

@@ -182,3 +182,32 @@ def test_a_retry_waits_for_an_undo_under_way_and_does_its_steps_anew(dsn: str, s
     job = core.claim_one(sql)
     assert read(sql, job) == {}
     assert store(sql, job, "charge", 2) == "stored"
+
+
+def test_a_parent_waits_for_its_child_that_was_retried_before_its_end_was_worked_off(dsn: str, sql: Sql) -> None:
+    job = started(sql)
+    child(sql, job)
+    park(sql, job, "call", "child")
+    with core.session(dsn, autocommit=False) as other:
+        other.execute("select 1 from later where id = %s for update", [job.id])
+        core.fail(sql, its_job := core.claim_one(sql, queues=["children"]), outcome="dead")
+    core.retry_dead(sql, its_job.id)
+    upkeep(sql)
+    assert core.status(sql, job.id) == "waiting"
+    core.finish(sql, core.claim_one(sql, queues=["children"]))
+    assert read(sql, core.claim_one(sql))["child"]["status"] == "succeeded"
+
+
+def test_those_that_follow_a_job_wait_for_it_again_if_it_was_retried_before_its_end_was_worked_off(
+    dsn: str, sql: Sql
+) -> None:
+    first = core.put(sql, queue="first")
+    then = core.put(sql, after=[first])
+    with core.session(dsn, autocommit=False) as other:
+        other.execute("select 1 from later where id = %s for update", [then])
+        core.fail(sql, core.claim_one(sql, queues=["first"]), outcome="dead")
+    core.retry_dead(sql, first)
+    upkeep(sql)
+    assert core.status(sql, then) == "waiting"
+    core.finish(sql, core.claim_one(sql, queues=["first"]))
+    assert core.claim_one(sql).id == then

@@ -25,7 +25,9 @@ begin
                    case when starts_with(task, 'channel:') then (payload::jsonb || '{"maybe_sent": true}')::json
                         else payload end,
                    dedupe_key, retry, last_error, batch, headers, keys, failures,
-                   (select true from steps s where s.job = gone.id and s.undo_job is null limit 1), (select true from follows f where f.job = gone.id limit 1)
+                   (select true from steps s where s.job = gone.id and s.undo_job is null limit 1), case when
+                       exists (select 1 from follows f where f.job = gone.id)
+                       or exists (select 1 from steps s where s.ref = gone.id and s.finished_at is null) then true end
             from gone returning id, queue, batch),
         left_groups as (
             insert into error_arrivals (failed)

@@ -6,9 +6,13 @@ create or replace function end_job_waits(p_job uuid, p_status text, p_limit inte
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_well boolean := p_status in ('succeeded', 'skipped'); v_more boolean; v_found uuid[]; v_waiting uuid[]; v_canceled uuid[];
-    v_skipped uuid[]; v_error jsonb;
+    v_skipped uuid[]; v_error jsonb; v_result json := child_result(p_job);
 begin
-    perform end_parent_waits(p_job, child_result(p_job));
+    if v_result is not null then
+        perform end_parent_waits(p_job, v_result);
+    elsif not v_well then
+        return false;  -- a person has retried the job: its next end decides
+    end if;
     v_found := array(select f.follower from follows f where f.job = p_job and (v_well or p_status = 'canceled' or f.on_failure <> 'hold') order by f.follower limit p_limit);
     if v_found = '{}' then return false; end if;
     v_more := cardinality(v_found) = p_limit;
