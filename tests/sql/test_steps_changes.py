@@ -215,3 +215,50 @@ def test_who_follows_a_job_and_its_other_steps_do_not_hold_up_a_step(dsn: str, s
     with core.session(dsn, autocommit=False) as other:
         core.put(core.runner(other), after=[job.id])
         assert sql("select outcome from store_steps(%s::jsonb, true)", [json.dumps([step])]) == [("stored",)]
+
+
+def beside_a_change(dsn: str, sql: Sql, table: str, id_: Any, query: str, params: list[Any]) -> list[tuple[Any, ...]]:
+    """Let a query wait for a job whose row another transaction changes; return its rows."""
+    with ThreadPoolExecutor(1) as pool, core.session(dsn) as caller, core.session(dsn, autocommit=False) as other:
+        other.execute(f"update {table} set priority = 0 where id = %s", [id_])
+        late = pool.submit(core.runner(caller), query, params)
+        wait_until(lambda: sql("select 1 from pg_locks where not granted and pid = %s", [caller.info.backend_pid]))
+        other.commit()
+        return late.result()
+
+
+def test_a_job_that_is_changed_while_its_wait_ends_is_resumed(dsn: str, sql: Sql) -> None:
+    job = started(sql)
+    park(sql, job, "signal", "go")
+    query = "select resume_jobs(array[%s], array['signal go'])"
+    assert beside_a_change(dsn, sql, "later", job.id, query, [job.id]) == [(1,)]
+    assert core.claim_one(sql).id == job.id
+
+
+def test_a_job_that_is_changed_while_it_calls_a_child_keeps_its_lease(dsn: str, sql: Sql) -> None:
+    job = started(sql)
+    query = "select start_child(%s, %s, 'child', '{\"task\": \"child\"}')"
+    assert beside_a_change(dsn, sql, "live", job.id, query, [job.id, job.token]) == [("started",)]
+
+
+@pytest.mark.parametrize("table", ["live", "later"])
+def test_a_job_that_is_changed_while_another_is_to_follow_it_starts_that_one(dsn: str, sql: Sql, table: str) -> None:
+    first = core.put(sql, queue="first", delay="1 hour" if table == "later" else None)
+    beside_a_change(dsn, sql, table, first, "select enqueue('t', p_after => array[%s])", [first])
+    sql("update later set run_at = clock() where id = %s", [first])
+    core.promote(sql)
+    core.finish(sql, core.claim_one(sql, queues=["first"]))
+    assert core.claim_one(sql).id != first
+
+
+@pytest.mark.parametrize("table", ["live", "later"])
+def test_a_job_that_is_changed_while_a_person_moves_it_is_moved(dsn: str, sql: Sql, table: str) -> None:
+    job = core.put(sql, delay="1 hour" if table == "later" else None)
+    query = """select outcome from act_on_jobs('move', array[%s], '{"queue": "new"}')"""
+    assert beside_a_change(dsn, sql, table, job, query, [job]) == [("changed",)]
+
+
+def test_a_delivery_that_is_changed_while_a_person_hurries_it_is_due(dsn: str, sql: Sql) -> None:
+    delivery = core.put(sql, "holdfast.webhook", queue="webhooks", delay="1 hour")
+    query = "select outcome from redeliver(array[%s])"
+    assert beside_a_change(dsn, sql, "later", delivery, query, [delivery]) == [("due",)]

@@ -11,20 +11,21 @@ begin
         return query select reschedule_jobs(p_ids, p_run_at);
         return;
     end if;
+    -- In statements of their own: a row that changed while it was waited for has a place that their snapshots do not show.
+    perform 1 from later l where l.id = any (p_ids) order by l.id for update;
+    perform 1 from live l where l.id = any (p_ids) and l.token is null order by l.id for update;
     return query
         with put_off as (
             update later t set queue = coalesce(p_queue, t.queue), priority = coalesce(p_priority, t.priority)
             where t.ctid = any (array(
                 select l.ctid from later l where l.id = any (p_ids)
-                  and (l.queue <> coalesce(p_queue, l.queue) or l.priority <> coalesce(p_priority, l.priority))
-                order by l.id for update))
+                  and (l.queue <> coalesce(p_queue, l.queue) or l.priority <> coalesce(p_priority, l.priority))))
             returning t.id),
         due as (
             update live t set queue = coalesce(p_queue, t.queue), priority = coalesce(p_priority, t.priority), lane = t.lane
             where t.ctid = any (array(
                 select l.ctid from live l where l.id = any (p_ids) and l.token is null
-                  and (l.queue <> coalesce(p_queue, l.queue) or l.priority <> coalesce(p_priority, l.priority))
-                order by l.id for update))
+                  and (l.queue <> coalesce(p_queue, l.queue) or l.priority <> coalesce(p_priority, l.priority))))
             returning t.id, t.queue),
         woken as (select wake(d.queue, count(*)) from due d group by d.queue)
         select p.id from put_off p

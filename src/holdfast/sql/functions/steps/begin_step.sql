@@ -13,7 +13,7 @@ begin
     on conflict do nothing;
     if not found then return 'existing'; end if;
     if v_job.durable is not true then
-        update live set durable = true where ctid = any (array(select l.ctid from live l where l.id = p_id and l.token = p_token));
+        update live set durable = true where id = p_id and token = p_token;
         if not found then return 'lost'; end if;
     end if;
     return 'started';

@@ -12,10 +12,9 @@ begin
     for v_try in 1..100 loop
         v_held := array(select t.id from later t where t.id = any (v_rest) order by t.id for key share)
             || array(select l.id from live l where l.id = any (v_rest) order by l.id for key share);
-        update later set followed = true where ctid = any (array(
-            select t.ctid from later t where t.id = any (v_held) and t.followed is not true));
-        update live set followed = true where ctid = any (array(
-            select l.ctid from live l where l.id = any (v_held) and l.followed is not true));
+        -- By id: a row that changed while it was waited for has a place that this snapshot does not show.
+        update later set followed = true where id = any (v_held) and followed is not true;
+        update live set followed = true where id = any (v_held) and followed is not true;
         pending := pending || v_held;
         v_rest := array(select r from unnest(v_rest) r where r <> all (v_held));
         exit when v_rest = '{}';

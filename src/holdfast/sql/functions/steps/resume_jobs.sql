@@ -7,10 +7,12 @@ language plpgsql set search_path from current set jit = off set enable_seqscan =
 declare
     v_jobs bigint;
 begin
+    -- In a statement of its own: a row that changed while it was waited for has a place that this snapshot does not show.
+    perform 1 from later l where l.id = any (p_ids) order by l.id for update;
     with gone as (
         delete from later where ctid = any (array(
-            select t.place from (select * from unnest(p_ids, p_waits) as g(id, waits_for) order by g.id) g cross join lateral (
-                select l.ctid as place from later l where l.id = g.id and l.waits_for = g.waits_for for update) t))
+            select t.place from unnest(p_ids, p_waits) as g(id, waits_for) cross join lateral (
+                select l.ctid as place from later l where l.id = g.id and l.waits_for = g.waits_for offset 0) t))
         returning *),
     placed as (
         insert into live (id, queue, priority, lane, run_at, created_at, attempt, max_attempts, task, tenant, payload,

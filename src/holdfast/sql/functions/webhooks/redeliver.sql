@@ -19,11 +19,11 @@ begin
     v_ids := array(select i from unnest(v_ids) i where i <> all (v_shut));
     v_back := array(select retry_dead(array(
         select d.id from dead d where d.id = any (v_ids) and d.task = 'holdfast.webhook')));
-    with held as materialized (
-        select l.ctid as place from later l
-        where l.id = any (v_ids) and l.task = 'holdfast.webhook' order by l.id for update),
-    hurried as (
-        update later l set run_at = least(l.run_at, clock()) where l.ctid = any (array(select h.place from held h)) returning l.id)
+    -- In a statement of its own: a row that changed while it was waited for has a place that this snapshot does not show.
+    perform 1 from later l where l.id = any (v_ids) and l.task = 'holdfast.webhook' order by l.id for update;
+    with hurried as (
+        update later l set run_at = least(l.run_at, clock()) where l.ctid = any (array(
+            select h.ctid from later h where h.id = any (v_ids) and h.task = 'holdfast.webhook')) returning l.id)
     select coalesce(array_agg(h.id), '{}') into v_due from hurried h;
     select coalesce(array_agg(h.id order by h.id), '{}'), coalesce(array_agg(uuid7() order by h.id), '{}') into v_old, v_copies
     from (select distinct h.id from history h
