@@ -262,3 +262,14 @@ def test_a_delivery_that_is_changed_while_a_person_hurries_it_is_due(dsn: str, s
     delivery = core.put(sql, "holdfast.webhook", queue="webhooks", delay="1 hour")
     query = "select outcome from redeliver(array[%s])"
     assert beside_a_change(dsn, sql, "later", delivery, query, [delivery]) == [("due",)]
+
+
+def test_a_rerun_forgets_a_cancel_that_came_too_late(sql: Sql) -> None:
+    job = started(sql)
+    store(sql, job, "a", 1, undo=UNDO)
+    assert core.cancel(sql, job.id) == ["canceling"]
+    core.finish(sql, job)
+    sql("select rerun(%s)", [job.id])
+    assert park(sql, core.claim_one(sql), "sleep", "cooling", 60)
+    assert core.status(sql, job.id) == "waiting"
+    assert core.count(sql, "jobs where task = 'undo'") == 0

@@ -31,6 +31,7 @@ begin
         select id, queue, priority, lane_of(tenant, v_keys), clock(), created_at, max_attempts, task, tenant, payload, v_keys, last_error, failures
         from gone on conflict do nothing;
         if not found then return null; end if;  -- another call was first
+        delete from cancels where id = p_id;  -- a request that came too late for the last run
         perform wake(l.queue) from live l where l.id = p_id;
     end if;
     delete from steps s where s.job = p_id and (s.undo_job is not null or s.number >= v_number);
