@@ -273,3 +273,20 @@ def test_a_rerun_forgets_a_cancel_that_came_too_late(sql: Sql) -> None:
     assert park(sql, core.claim_one(sql), "sleep", "cooling", 60)
     assert core.status(sql, job.id) == "waiting"
     assert core.count(sql, "jobs where task = 'undo'") == 0
+
+
+def test_a_wait_without_time_finds_a_signal_that_is_there(sql: Sql) -> None:
+    signal(sql, "approved", 1)
+    assert park(sql, started(sql), "signal", "approved", 0)
+    assert read(sql, core.claim_one(sql)) == {"approved": 1}
+    assert park(sql, started(sql), "signal", "other", 0)
+    assert read(sql, core.claim_one(sql)) == {"other": "timed out"}
+
+
+@pytest.mark.parametrize("kind", ["call", "batch"])
+def test_a_wait_for_a_step_that_the_job_does_not_have_fails_the_attempt(sql: Sql, kind: str) -> None:
+    job = started(sql, max_attempts=1)
+    assert park(sql, job, kind, "labels")
+    found = core.look(sql, job.id)
+    assert (found.status, found.last_error["code"]) == ("dead", "NO_STEP")
+    assert "has no step 'labels'" in found.last_error["message"]

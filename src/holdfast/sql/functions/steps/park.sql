@@ -1,8 +1,9 @@
 -- Decide, for settle, which of the jobs that are to wait may wait: an outcome "parked" has "wait": {"kind", "name",
 -- "seconds" (null: without end)}. Change each such outcome: "waits_for" and "delay" for a job that waits; a delay of 0
 -- for one whose wait is over already. The place of a job becomes null if another transaction is about to end its wait:
--- the job is then not moved, and its worker sends it again. A call that ends waits therefore sees the check and the
--- move as one step, and no wake-up is lost.
+-- the job is then not moved, and its worker sends it again. A wait for a child or a batch that the job has not begun is an
+-- error. So for those who end waits the check and the move are one
+-- step, and no wake-up is lost.
 -- Locks: for signals, the signal's advisory lock, shared with other jobs, without waiting; then the row of steps,
 --   without waiting. The caller has locked the live rows.
 create or replace function park(inout p_outcomes jsonb, inout p_places tid[])
@@ -39,7 +40,11 @@ begin
             continue;
         end if;
         v_all[v_nth] := v_given || case
-            when v_step.finished_at is not null or v_step.job is null or v_step.due_at <= v_now or end_wait(v_step) then '{"delay": 0}'
+            when v_step.job is null then jsonb_build_object('outcome', 'error', 'error', jsonb_build_object(
+                'type', 'NoStep', 'code', 'NO_STEP', 'message', format(
+                    'the job waits for %s, but has no step %L: it is stored before the wait, and its name may have changed',
+                    case v_kind when 'call' then 'a child' when 'batch' then 'a batch' else format('%L', v_kind) end, v_name)))
+            when v_step.finished_at is not null or end_wait(v_step) or v_step.due_at <= v_now then '{"delay": 0}'
             else jsonb_build_object('waits_for', v_kind || ' ' || v_name,
                                     'delay', coalesce(extract(epoch from v_step.due_at - v_now), 315360000)) end;
     end loop;
