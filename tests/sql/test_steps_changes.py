@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -273,6 +274,86 @@ def test_a_rerun_forgets_a_cancel_that_came_too_late(sql: Sql) -> None:
     assert park(sql, core.claim_one(sql), "sleep", "cooling", 60)
     assert core.status(sql, job.id) == "waiting"
     assert core.count(sql, "jobs where task = 'undo'") == 0
+
+
+def called(sql: Sql, end: str = "dead") -> tuple[core.Claimed, Any]:
+    """Return a job that has read its child's end, and the child's id."""
+    job = started(sql)
+    child(sql, job)
+    park(sql, job, "call", "child")
+    core.fail(sql, its_job := core.claim_one(sql, queues=["children"]), outcome=end)
+    return core.claim_one(sql), its_job.id
+
+
+@pytest.mark.parametrize("place", ["dead", "history"])
+@pytest.mark.parametrize("first", ["child", "parent", "child, which ends"])
+def test_a_retried_parent_reads_its_childs_present_state(sql: Sql, place: str, first: str) -> None:
+    job, its_id = called(sql)
+    store(sql, job, "other", 1)
+    core.fail(sql, job, outcome="dead") if place == "dead" else core.finish(sql, job)
+    again = "select retry_dead(array[%s]::uuid[])" if place == "dead" else "select rerun(%s)"
+    if first != "parent":
+        core.retry_dead(sql, its_id)
+    if first == "child, which ends":
+        core.finish(sql, core.claim_one(sql, queues=["children"]))
+    assert sql(again, [job.id]) == [(job.id,)]
+    job = core.claim_one(sql)
+    assert read(sql, job) == {"other": 1}
+    assert park(sql, job, "call", "child")
+    if first == "parent":
+        assert read(sql, core.claim_one(sql))["child"]["status"] == "dead"
+        return
+    if first == "child":
+        assert core.status(sql, job.id) == "waiting"
+        core.finish(sql, core.claim_one(sql, queues=["children"]))
+    assert read(sql, core.claim_one(sql))["child"]["status"] == "succeeded"
+
+
+def test_a_job_that_is_rerun_from_a_step_keeps_what_came_before(sql: Sql) -> None:
+    job, _ = called(sql)
+    store(sql, job, "other", 1)
+    core.fail(sql, job, outcome="dead")
+    sql("select rerun(%s, 'other')", [job.id])
+    assert read(sql, core.claim_one(sql))["child"]["status"] == "dead"
+
+
+def test_a_retried_parent_waits_for_the_children_of_its_batch_that_were_retried(sql: Sql) -> None:
+    job, batch = started(sql), uuid.uuid4()
+    sql("select start_batch(%s, %s, 'labels', %s, null, null)", [job.id, job.token, batch])
+    for _ in range(2):
+        core.put(sql, queue="children", batch=batch)
+    sql("select close_batch(%s)", [batch])
+    park(sql, job, "batch", "labels")
+    one, other = core.claim(sql, queues=["children"])
+    core.finish(sql, one)
+    core.fail(sql, other, outcome="dead")
+    sql("select complete_batches(array[%s]::uuid[])", [batch])
+    job = core.claim_one(sql)
+    assert read(sql, job)["labels"]["failed"] == 1
+    core.fail(sql, job, outcome="dead")
+    core.retry_dead(sql, other.id)
+    core.retry_dead(sql, job.id)
+    park(sql, core.claim_one(sql), "batch", "labels")
+    assert core.status(sql, job.id) == "waiting"
+    core.finish(sql, core.claim_one(sql, queues=["children"]))
+    sql("select complete_batches(array[%s]::uuid[])", [batch])
+    found = read(sql, core.claim_one(sql))["labels"]
+    assert (found["total"], found["succeeded"], found["failed"]) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_a_retried_job_gets_a_signal_that_came_too_late(sql: Sql, clock: Clock, came: bool) -> None:
+    job = started(sql)
+    park(sql, job, "signal", "approved", 60)
+    clock.advance(61)
+    core.promote(sql)
+    job = core.claim_one(sql)
+    assert read(sql, job) == {"approved": "timed out"}
+    core.fail(sql, job, outcome="dead")
+    if came:
+        signal(sql, "approved", "yes")
+    core.retry_dead(sql, job.id)
+    assert read(sql, core.claim_one(sql)) == {"approved": "yes" if came else "timed out"}
 
 
 def test_a_wait_without_time_finds_a_signal_that_is_there(sql: Sql) -> None:

@@ -1,7 +1,7 @@
--- Run a job that has ended again, with fresh attempts. With p_from, remove the results of that step and of all that
--- began after it, so the job runs them again; keep earlier ones, unless they were undone. p_keys: the limits of a job
--- whose row in history no longer has them. Return its id, or null if a newer job holds its dedupe key or another call
--- was first.
+-- Puts a job that has ended back into the queue with fresh attempts. With p_from, the results of that step and of all that began
+-- after it are removed, so the job does them anew; earlier ones stay, unless they were undone. Without it, waits that ended
+-- badly are looked at again (reopen_waits). p_keys: the limits of a job whose row in history no longer has them.
+-- Returns its id, or null if a newer job holds its dedupe key or another call was first.
 -- Locks: the job's row, its rows of steps; then as retry_dead.
 -- Wakes: sleepers of the job's queue.
 create or replace function rerun(p_id uuid, p_from text default null, p_keys text[] default null, p_by text default null,
@@ -24,17 +24,19 @@ begin
         end if;
     end if;
     if v_job.place = 'dead' then
-        if not exists (select 1 from retry_dead(array[p_id])) then return null; end if;
+        if not exists (select 1 from requeue_dead(array[p_id])) then return null; end if;
     else
         with gone as (delete from history h where h.id = p_id returning *)
-        insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload, keys, last_error, failures)
-        select id, queue, priority, lane_of(tenant, v_keys), clock(), created_at, max_attempts, task, tenant, payload, v_keys, last_error, failures
+        insert into live (id, queue, priority, lane, run_at, created_at, max_attempts, task, tenant, payload, keys, last_error, failures, followed)
+        select id, queue, priority, lane_of(tenant, v_keys), clock(), created_at, max_attempts, task, tenant, payload, v_keys, last_error, failures,
+               is_followed(id)
         from gone on conflict do nothing;
         if not found then return null; end if;  -- another call was first
         delete from cancels where id = p_id;  -- a request that came too late for the last run
         perform wake(l.queue) from live l where l.id = p_id;
     end if;
     delete from steps s where s.job = p_id and (s.undo_job is not null or s.number >= v_number);
+    if p_from is null then perform reopen_waits(array[p_id]); end if;
     update steps s set check_at = clock() + interval '1 day' where ctid = (select f.ctid from steps f where f.job = p_id order by f.number limit 1);
     update live set durable = exists (select 1 from steps s where s.job = p_id) where ctid = (select l.ctid from live l where l.id = p_id);
     perform record_action('jobs.rerun', p_id::text, p_by, p_reason, p_after => jsonb_strip_nulls(jsonb_build_object('from_step', p_from)));
