@@ -144,7 +144,7 @@ CASES: dict[str, str] = {
     "edit_job": """select edit_job(%(waiting)s, '{"a": 1}')""",
     "edit_job, of a dead job": """select edit_job(%(dead)s, '{"a": 1}')""",
     "compensate": "select compensate(%(history)s)",
-    "rerun": "select rerun(%(history)s)",
+    "rerun": "select rerun(%(history)s, p_keys => '{}')",
     "rerun, of a dead job": "select rerun(%(dead)s)",
     # webhooks and the service
     "add_endpoint": "select add_endpoint(gen_random_uuid(), 'https://example.org', 'plain:s')",

@@ -7,6 +7,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.conftest import wait_until
@@ -274,6 +275,38 @@ def test_a_rerun_forgets_a_cancel_that_came_too_late(sql: Sql) -> None:
     assert park(sql, core.claim_one(sql), "sleep", "cooling", 60)
     assert core.status(sql, job.id) == "waiting"
     assert core.count(sql, "jobs where task = 'undo'") == 0
+
+
+@pytest.mark.parametrize("task", ["channel:mail", "holdfast.webhook"])
+def test_a_message_that_was_sent_is_not_rerun(sql: Sql, task: str) -> None:
+    core.put(sql, task)
+    core.finish(sql, job := core.claim_one(sql))
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="is a message or a delivery that has ended"):
+        sql("select rerun(%s)", [job.id])
+    assert core.status(sql, job.id) == "succeeded"
+
+
+def test_a_job_from_history_is_not_rerun_where_its_limits_are_unknown(sql: Sql) -> None:
+    rule = {"template": "order:{account}", "pattern": "order:%", "code": {"concurrency": 1}}
+    sql("select register_limits(%s)", [json.dumps([rule])])
+    core.put(sql, keys=["order:7"])
+    core.finish(sql, job := core.claim_one(sql))
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="its task t may have limits"):
+        sql("select rerun(%s)", [job.id])
+    assert sql("select rerun(%s, p_keys => '{order:7}')", [job.id]) == [(job.id,)]
+    assert core.claim_one(sql).keys == ["order:7"]
+
+
+@pytest.mark.parametrize("call", ["rerun(%s, p_tenant => {})", "compensate(%s, p_tenant => {})"])
+def test_a_view_without_the_job_changes_nothing(sql: Sql, call: str) -> None:
+    core.put(sql, tenant="acme")
+    job = core.claim_one(sql)
+    store(sql, job, "a", undo=UNDO)
+    core.finish(sql, job)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="there is none"):
+        sql(f"select {call}".format("'other'"), [job.id])
+    sql(f"select {call}".format("'acme'"), [job.id])
+    assert sql("select tenant from audit") == [("acme",)], "it sees what it did"
 
 
 def called(sql: Sql, end: str = "dead") -> tuple[core.Claimed, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import httpx
+import pytest
 
 from holdfast import Holdfast
 from tests.support import serving
@@ -92,6 +93,53 @@ async def test_a_job_is_compensated_and_rerun(http: httpx.AsyncClient, sql: Sql)
         "jobs.compensate",
         "jobs.rerun",
     ]
+
+
+@pytest.mark.parametrize("what", ["rerun", "compensate"])
+async def test_a_change_is_made_in_the_transaction_of_its_idempotency_key(
+    http: httpx.AsyncClient, sql: Sql, what: str
+) -> None:
+    job, key = park(sql, ended=True), {"Idempotency-Key": "k"}
+    first = json_body(await http.post(f"/jobs/{job}/{what}", headers=key))
+    assert json_body(await http.post(f"/jobs/{job}/{what}", headers=key)) == first
+    assert sql("select a.xmin = r.xmin from actions a, responses r where kind like 'jobs.%'") == [(True,)]
+
+
+@pytest.mark.parametrize("what", ["rerun", "compensate"])
+async def test_a_token_that_may_not_change_deliveries_does_not_find_one(shop: Holdfast, sql: Sql, what: str) -> None:
+    sql("select enqueue('holdfast.webhook', p_tenant => 'acme')")
+    ((id_, token),) = sql("select id, token from claim('w', '{default}', 1)")
+    sql("select fail(%s, %s, p_outcome => 'dead')", [id_, token])
+    bearer = serving.token(shop, scopes=["jobs:read", "jobs:write", "webhooks:read"])
+    async with serving.client(shop, bearer) as http:
+        assert (await http.get(f"/jobs/{id_}")).status_code == 200
+        assert (await http.post(f"/jobs/{id_}/{what}")).status_code == 404
+    assert sql("select status::text from jobs") == [("dead",)]
+
+
+async def test_a_rerun_job_has_its_limits_again_where_its_task_is_known(
+    shop: Holdfast, http: httpx.AsyncClient, sql: Sql, dsn: str
+) -> None:
+    job = json_body(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "x"}}), 201)["id"]
+    ((token,),) = sql("select token from claim('w', '{default}', 1)")
+    sql("select finish(array[%s]::uuid[], array[%s]::bigint[])", [job, token])
+    rule = {"template": "host:{host}", "pattern": "host:%", "code": {"concurrency": 100}}
+    sql("select register_limits(%s)", [json.dumps([rule])])
+    other = Holdfast(dsn)
+    async with serving.client(other, serving.token(shop)) as elsewhere:
+        refused = await elsewhere.post(f"/jobs/{job}/rerun")
+        assert "its task shop.send may have limits" in refused.text
+    await other.aclose()
+    json_body(await http.post(f"/jobs/{job}/rerun"))
+    assert sql("select keys from live") == [(["host:h"],)]
+
+
+async def test_a_tenant_sees_what_it_did(http: httpx.AsyncClient, sql: Sql) -> None:
+    job = park(sql, ended=True)
+    for what in ("compensate", "rerun"):
+        json_body(await http.post(f"/jobs/{job}/{what}"))
+    seen = json_body(await http.get("/actions"))["items"]
+    assert [each["kind"] for each in seen] == ["jobs.rerun", "jobs.compensate"]
 
 
 async def test_the_page_of_a_job_shows_its_steps_family_and_order(shop: Holdfast, sql: Sql) -> None:

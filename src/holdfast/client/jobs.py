@@ -172,10 +172,9 @@ class Jobs(Noun):
         """Run a job that has ended again, with fresh attempts. With from_step, run that step and all later ones again,
         and keep earlier results. Return False if a newer job holds its dedupe key."""
         info: JobInfo | None = yield self._calls.jobs.get(id_ := parse_id(job_id))
-        task = None if info is None else self._hf.registry.tasks.get(info.task)
         keys = None
-        if info is not None and task is not None:
-            keys = task.keys(payloads.encode(info.payload, "the payload"), info.tenant, info.queue)
+        if info is not None:
+            keys = known_keys(self._hf, info, payloads.encode(info.payload, "the payload"))
         found: str | None = yield self._calls.steps.rerun(id_, from_step, keys, by, reason)
         return found is not None
 
@@ -223,3 +222,9 @@ def edited_args(hf: Holdfast, job: PublicJob, args: dict[str, Any]) -> tuple[byt
         return data, None
     checked = task.check_payload(data)
     return checked, task.keys(checked, job.tenant, job.queue) or ()
+
+
+def known_keys(hf: Holdfast, job: JobInfo | PublicJob, data: str | bytes) -> Sequence[str] | None:
+    """Return the keys of a job's limits, by its payload; None if the task is unknown here."""
+    task = hf.registry.tasks.get(job.task)
+    return None if task is None else task.keys(data, job.tenant, job.queue) or ()

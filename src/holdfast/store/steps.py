@@ -76,14 +76,24 @@ class StepCalls:
         sql = f"SELECT {self.schema}.signal(%s, %s::jsonb, %s, make_interval(secs => %s))"
         return Call(sql, (name, value.decode(), tenant, keep), first)
 
-    def compensate(self, id_: str, by: str | None, reason: str | None) -> Call[int]:
-        return Call(f"SELECT {self.schema}.compensate(%s::uuid, %s, %s)", (id_, by, reason), first)
+    def compensate(self, id_: str, by: str | None, reason: str | None, view: View = EVERYTHING) -> Call[int]:
+        sql = f"SELECT {self.schema}.compensate(%s::uuid, %s, %s, %s, %s)"
+        return Call(sql, (id_, by, reason, view.tenant, view.changes_deliveries), first)
 
     def rerun(
-        self, id_: str, from_step: str | None, keys: Sequence[str] | None, by: str | None, reason: str | None
+        self,
+        id_: str,
+        from_step: str | None,
+        keys: Sequence[str] | None,
+        by: str | None,
+        reason: str | None,
+        view: View = EVERYTHING,
     ) -> Call[str | None]:
-        sql = f"SELECT {self.schema}.rerun(%s::uuid, %s, %s::text[], %s, %s)::text"
-        return Call(sql, (id_, from_step, keys and text_array(keys), by, reason), first)
+        """Queue a job that has ended again. keys are those of its limits, None if its task is not known here. Return
+        its id, or None if a newer job holds its dedupe key."""
+        limits = None if keys is None else text_array(keys)
+        sql = f"SELECT {self.schema}.rerun(%s::uuid, %s, %s::text[], %s, %s, %s, %s)::text"
+        return Call(sql, (id_, from_step, limits, by, reason, view.tenant, view.changes_deliveries), first)
 
     def list(self, id_: str, view: View = EVERYTHING) -> Call[list[StepInfo]]:
         """Return the steps of a job in the order in which they began or, if they run code, ended. Of its children and

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from holdfast.client.jobs import edited_args, raw_args
+from holdfast.client.jobs import edited_args, known_keys, raw_args
 from holdfast.client.task import Dedupe, Enqueuer, Task
 from holdfast.errors import UnknownTask, UsageError
 from holdfast.model import payload
@@ -470,11 +470,12 @@ class Rerun(ReasonBody, kw_only=True):
 
 @routes.post("/{job_id}/rerun", WRITES, optional_body=True)
 async def rerun(ctx: RequestContext, job_id: UUID, how: Rerun) -> AcceptedJob:
-    """Run a job that has ended again, with fresh attempts."""
-    await look(ctx, job_id)
-    by = ctx.caller.name
-    if not await ctx.hf.jobs.arerun(str(job_id), from_step=how.from_step, by=by, reason=how.reason):
-        raise Problem(409, f"job {job_id} was not rerun: a newer job holds its dedupe key")
+    """Queue a job that has ended again, with fresh attempts."""
+    found = await _look_for_change(ctx, job_id)
+    keys = await ctx.service.in_thread(ctx.caller, known_keys, ctx.hf, found, msgspec.json.encode(found.args))
+    call = ctx.calls.steps.rerun(str(job_id), how.from_step, keys, ctx.caller.name, how.reason, ctx.view)
+    if await ctx.run(call) is None:
+        raise Problem(409, f"job {job_id} was not put back: a newer job holds its dedupe key")
     return AcceptedJob(str(job_id), existing=True)
 
 
@@ -489,9 +490,17 @@ class CompensateResult:
 @routes.post("/{job_id}/compensate", WRITES, optional_body=True)
 async def compensate(ctx: RequestContext, job_id: UUID, why: ReasonBody) -> CompensateResult:
     """Undo the finished steps of a job that has ended, the last first, in jobs of their own."""
-    await look(ctx, job_id)
-    undone = await ctx.hf.jobs.acompensate(str(job_id), by=ctx.caller.name, reason=why.reason)
-    return CompensateResult(str(job_id), undone)
+    await _look_for_change(ctx, job_id)
+    call = ctx.calls.steps.compensate(str(job_id), ctx.caller.name, why.reason, ctx.view)
+    return CompensateResult(str(job_id), await ctx.run(call))
+
+
+async def _look_for_change(ctx: RequestContext, job_id: UUID) -> PublicJob:
+    """Return a job that the caller may change, or raise a 404."""
+    found = (await ctx.run(ctx.calls.jobs.look([(str(job_id), ctx.view.for_changes)]))).get(0)
+    if found is None:
+        raise unknown("job", job_id)
+    return found
 
 
 def _why_not(found: PublicJob) -> str:
