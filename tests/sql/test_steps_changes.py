@@ -404,3 +404,27 @@ def test_a_wait_for_a_step_that_the_job_does_not_have_fails_the_attempt(sql: Sql
     found = core.look(sql, job.id)
     assert (found.status, found.last_error["code"]) == ("dead", "NO_STEP")
     assert "has no step 'labels'" in found.last_error["message"]
+
+
+@pytest.mark.parametrize("place", ["dead", "later", "live"])
+def test_a_job_that_has_done_steps_keeps_its_arguments_from_an_edit(sql: Sql, place: str) -> None:
+    job = started(sql, payload={"n": 1})
+    store(sql, job, "charge", 1)
+    if place == "dead":
+        core.fail(sql, job, outcome="dead")
+    else:
+        park(sql, job, "signal", "go")
+        if place == "live":
+            signal(sql, "go")
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="has done steps with its arguments"):
+        sql("""select edit_job(%s, '{"n": 2}')""", [job.id])
+    assert core.look(sql, job.id).payload == {"n": 1}
+
+
+def test_a_job_whose_steps_were_undone_may_be_edited_and_so_may_one_that_sleeps(sql: Sql) -> None:
+    dead, asleep = started(sql), started(sql)
+    store(sql, dead, "charge", 1, undo={**UNDO, "queue": "undo"})
+    core.fail(sql, dead, outcome="dead")
+    park(sql, asleep, "sleep", "cooling", 60)
+    edit = """select edit_job(%s, '{"n": 2}')"""
+    assert (sql(edit, [dead.id]), sql(edit, [asleep.id])) == ([("retried",)], [("edited",)])
