@@ -247,6 +247,32 @@ async def test_a_transaction_of_the_callers_does_not_hold_up_a_worker(hf: Holdfa
             assert counts(await batch.ajoin(40)) == ("succeeded", 2, 2, 2, 0, 0)
 
 
+async def test_a_job_that_ends_while_others_are_stored_ends_its_batch_without_a_leader(
+    hf: Holdfast, dsn: str, sql: Sql
+) -> None:
+    go_on = asyncio.Event()
+
+    @hf.task()
+    async def first() -> None: ...
+
+    @hf.task()
+    async def row() -> None:
+        await go_on.wait()
+
+    async with hf.batch("import") as batch:
+        await row.using(batch=batch).aenqueue()
+    await first.aenqueue()
+    sql("select take_lead('upkeep', 'nobody', '1 hour')")
+    with psycopg.connect(dsn) as conn:
+        conn.execute("lock table holdfast.history in share mode")
+        async with working(hf) as under:
+            await until(lambda: sql("select 1 from pg_locks where relation = 'history'::regclass and not granted"))
+            go_on.set()
+            await until(lambda: under.finisher.succeeded == 2)
+            conn.commit()
+            assert counts(await batch.ajoin(40)) == ("succeeded", 1, 1, 1, 0, 0)
+
+
 def test_a_batch_needs_a_name_and_a_callback_that_is_a_task(hf: Holdfast) -> None:
     with pytest.raises(UsageError, match="a batch's name must have 1 to 200 characters"):
         hf.batch("")

@@ -97,7 +97,7 @@ class Finisher:
         if job.lane or self._buffer.queue_limited:
             flush.freed = True
         if job.batch is not None:
-            self._batches.add(job.batch)
+            flush.batches.add(job.batch)
         lease.open -= 1
         if not lease.open:
             flush.closed.append(lease.token)
@@ -135,8 +135,10 @@ class Finisher:
     async def _flush(self) -> None:
         if not self._full:
             self._full, self._next = [self._next], Flush()
-        await self._sender.send(self._full[0])
+        flush = self._full[0]
+        await self._sender.send(flush)
         del self._full[0]
+        self._batches |= flush.batches
         if self.stats is not None:
             self.stats.settle()
         await self._batches.complete(at_once=not (self._full or self._next))

@@ -20,6 +20,7 @@ class Flush:
     outcomes: list[Outcome] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     results: list[Outcome] = field(default_factory=list)  # of jobs that were finished in their own transaction
+    batches: set[str] = field(default_factory=set)  # that may have ended once this is stored
     freed: bool = False  # whether limits may have room once this is stored
     part: bool = False  # another part may hold a job of the same claim: the database decides what to close
 
@@ -43,23 +44,27 @@ class Flush:
             if (outcome.error or {}).get("type") == details["type"]:
                 return []  # the replacement was refused too: the lease expires, and reclaim decides
             failure = Outcome(outcome.id, outcome.token, "failed", error=details)
-            return [Flush(outcomes=[failure], closed=self.closed, part=self.part)]
+            return [Flush(outcomes=[failure], closed=self.closed, batches=self.batches, part=self.part)]
         return self.halves()
 
     def halves(self) -> list[Flush]:
         """Split this flush, which holds more than one outcome, in two."""
-        plain, other = (len(self.ids) + 1) // 2, (len(self.outcomes) + 1) // 2
-        first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other], part=True)
+        plain, other, batches = (len(self.ids) + 1) // 2, (len(self.outcomes) + 1) // 2, self.batches
+        first = Flush(self.ids[:plain], self.tokens[:plain], self.outcomes[:other], batches=batches, part=True)
         if len(first) == len(self):  # one of each
-            first = Flush(self.ids, self.tokens, part=True)
-            return [first, Flush(outcomes=self.outcomes, closed=self.closed, part=True)]
-        return [first, Flush(self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed, part=True)]
+            first = Flush(self.ids, self.tokens, batches=batches, part=True)
+            return [first, Flush(outcomes=self.outcomes, closed=self.closed, batches=batches, part=True)]
+        rest = self.ids[plain:], self.tokens[plain:], self.outcomes[other:], self.closed
+        return [first, Flush(*rest, batches=batches, part=True)]
 
     def only(self, ids: Set[str]) -> Flush:
         """Return the outcomes of these jobs."""
         plain = [(id_, token) for id_, token in zip(self.ids, self.tokens, strict=True) if id_ in ids]
         return Flush(
-            [id_ for id_, _ in plain], [token for _, token in plain], [each for each in self.outcomes if each.id in ids]
+            [id_ for id_, _ in plain],
+            [token for _, token in plain],
+            [each for each in self.outcomes if each.id in ids],
+            batches=set(self.batches),
         )
 
     def extend(self, other: Flush) -> None:
@@ -68,6 +73,7 @@ class Flush:
         self.tokens += other.tokens
         self.outcomes += other.outcomes
         self.closed += other.closed
+        self.batches |= other.batches
 
     @property
     def held(self) -> dict[str, int]:
