@@ -287,3 +287,20 @@ async def test_a_search_in_time_bounds_what_it_reads(http: httpx.AsyncClient) ->
     json_body(await http.post("/jobs", json={"task": "shop.send", "args": {"to": "a"}}), 201)
     until = (datetime.now(UTC) - timedelta(days=1)).isoformat()
     assert json_body(await http.get("/jobs", params={"args": '{"to": "a"}', "until": until}))["items"] == []
+
+
+async def test_a_tenant_sees_its_changes_of_endpoints_and_batches_and_no_operators(
+    shop: Holdfast, http: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    endpoint = json_body(await http.post("/webhooks/endpoints", json={"url": "https://example.org/hook"}), 201)["id"]
+    path = f"/webhooks/endpoints/{endpoint}"
+    json_body(await http.patch(path, json={"description": "ours"}))
+    json_body(await operator.patch(path, json={"description": "theirs"}))
+    for what in ("rotate", "disable", "enable"):
+        json_body(await http.post(f"{path}/{what}"))
+    json_body(await http.delete(path))
+    batch = json_body(await http.post("/batches", json={"name": "b", "open": True}), 201)["id"]
+    json_body(await http.post(f"/batches/{batch}/cancel", json={"reason": "wrong"}))
+    seen = [each["kind"] for each in json_body(await http.get("/actions"))["items"]]
+    webhooks = [f"webhooks.{each}" for each in ("remove", "enable", "disable", "rotate", "change", "add")]
+    assert seen == ["batches.cancel", *webhooks]

@@ -16,7 +16,7 @@ from holdfast.errors import ConfigurationError, InvalidPayload, UnknownEndpoint,
 from holdfast.model import check, payload
 from holdfast.model.job import ids, parse_id
 from holdfast.model.retry import Retry
-from holdfast.model.view import View
+from holdfast.model.view import EVERYTHING, View
 from holdfast.model.webhook import TASK, DeliveryInfo, Endpoint, Event, Published, Redelivered
 from holdfast.store.call import Call
 from holdfast.store.select import Page, Part
@@ -104,6 +104,7 @@ class Webhooks(Noun):
         description: str | None,
         by: str | None,
         reason: str | None,
+        view: View = EVERYTHING,
     ) -> tuple[str, str, Call[bool]]:
         # Returns a new endpoint's id and secret, and the call that creates it, for the service's transactions.
         secret = _checked_secret(secret)
@@ -120,6 +121,7 @@ class Webhooks(Noun):
             description=description,
             by=by,
             reason=reason,
+            view=view,
         )
         return id_, secret, call
 
@@ -153,6 +155,14 @@ class Webhooks(Noun):
             "description": description,
         }
         change = {name: value for name, value in given.items() if not isinstance(value, EllipsisType)}
+        return (yield from self.changing(endpoint_id, change, by=by, reason=reason))
+
+    update, aupdate = operation(_update)
+
+    def changing(
+        self, endpoint_id: str, change: dict[str, Any], *, by: str | None, reason: str | None, view: View = EVERYTHING
+    ) -> Steps[Endpoint]:
+        # Checks and makes a change, and returns the endpoint, for the service.
         if not change:
             raise UsageError(f"nothing to change; give a field, as in update({endpoint_id!r}, timeout=10)")
         if "events" in change:
@@ -162,10 +172,8 @@ class Webhooks(Noun):
         if "url" in change or "dev" in change:
             now = yield from self._get(endpoint_id)
             change["url"] = check_url(change.get("url", now.url), change.get("dev", now.dev), self._rule).url
-        _found(endpoint_id, (yield self.calls.change(parse_id(endpoint_id), change, by, reason)))
+        _found(endpoint_id, (yield self.calls.change(parse_id(endpoint_id), change, by, reason, view)))
         return (yield from self._get(endpoint_id))
-
-    update, aupdate = operation(_update)
 
     def _rotate(
         self,
@@ -185,13 +193,20 @@ class Webhooks(Noun):
     rotate, arotate = operation(_rotate)
 
     def rotating(
-        self, endpoint_id: str, keep_old_for: float, secret: str | None = None, *, by: str | None, reason: str | None
+        self,
+        endpoint_id: str,
+        keep_old_for: float,
+        secret: str | None = None,
+        *,
+        by: str | None,
+        reason: str | None,
+        view: View = EVERYTHING,
     ) -> tuple[str, Call[bool]]:
         # Returns a new secret, and the call that gives it to an endpoint.
         check.seconds(keep_old_for, "keep_old_for")
         secret = _checked_secret(secret)
         sealed = seal(secret, self._hf.settings.secret_keys)
-        return secret, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for, by, reason)
+        return secret, self.calls.rotate(parse_id(endpoint_id), sealed, keep_old_for, by, reason, view)
 
     def _disable(self, endpoint_id: str, reason: str | None = None, *, by: str | None = None) -> Steps[None]:
         """Disable deliveries to an endpoint; waiting ones fail when they are due."""

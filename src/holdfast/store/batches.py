@@ -36,10 +36,18 @@ class BatchCalls:
     def close(self, batch: str) -> Call[None]:
         return void(self.schema, "close_batch", "%s::uuid", batch)
 
-    def cancel(self, batch: str, limit: int = 1000, *, by: str | None = None, reason: str | None = None) -> Call[int]:
+    def cancel(
+        self,
+        batch: str,
+        limit: int = 1000,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        view: View = EVERYTHING,
+    ) -> Call[int]:
         return Call(
-            f"SELECT {self.schema}.cancel_batch(%s::uuid, %s, %s, %s)",
-            (batch, limit, by, reason),
+            f"SELECT {self.schema}.cancel_batch(%s::uuid, %s, %s, %s, %s)",
+            (batch, limit, by, reason, view.tenant),
             lambda rows: int(rows[0][0]),
         )
 

@@ -89,11 +89,12 @@ class WebhookCalls:
         description: str | None,
         by: str | None = None,
         reason: str | None = None,
+        view: View = EVERYTHING,
     ) -> Call[bool]:
         values = (id_, url, sealed, tenant, _texts(events), prefix, float(timeout), dev, description, by, reason)
         return Call(
-            f"SELECT {self.schema}.add_endpoint(%s::uuid, %s, %s, %s, %s::text[], %s, %s, %s, %s, %s, %s)",
-            values,
+            f"SELECT {self.schema}.add_endpoint(%s::uuid, %s, %s, %s, %s::text[], %s, %s, %s, %s, %s, %s, %s)",
+            (*values, view.tenant),
             first,
         )
 
@@ -111,29 +112,42 @@ class WebhookCalls:
         )
 
     def change(
-        self, id_: str, change: Mapping[str, Any], by: str | None = None, reason: str | None = None
+        self,
+        id_: str,
+        change: Mapping[str, Any],
+        by: str | None = None,
+        reason: str | None = None,
+        view: View = EVERYTHING,
     ) -> Call[bool]:
-        data = msgspec.json.encode(change).decode()
-        return Call(
-            f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb, %s, %s)", (id_, data, by, reason), first
-        )
+        values = (id_, msgspec.json.encode(change).decode(), by, reason, view.tenant)
+        return Call(f"SELECT {self.schema}.change_endpoint(%s::uuid, %s::jsonb, %s, %s, %s)", values, first)
 
-    def enable(self, id_: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
-        return self.change(id_, {"enabled": True}, by, reason)
+    def enable(self, id_: str, by: str | None = None, reason: str | None = None, view: View = EVERYTHING) -> Call[bool]:
+        return self.change(id_, {"enabled": True}, by, reason, view)
 
-    def disable(self, id_: str, reason: str | None, *, url: str | None = None, by: str | None = None) -> Call[bool]:
+    def disable(
+        self, id_: str, reason: str | None, *, url: str | None = None, by: str | None = None, view: View = EVERYTHING
+    ) -> Call[bool]:
         """Disable an endpoint; with a url, only if it still has that one."""
-        return Call(f"SELECT {self.schema}.disable_endpoint(%s::uuid, %s, %s, %s)", (id_, reason, url, by), first)
+        values = (id_, reason, url, by, view.tenant)
+        return Call(f"SELECT {self.schema}.disable_endpoint(%s::uuid, %s, %s, %s, %s)", values, first)
 
-    def remove(self, id_: str, by: str | None = None, reason: str | None = None) -> Call[bool]:
-        return Call(f"SELECT {self.schema}.remove_endpoint(%s::uuid, %s, %s)", (id_, by, reason), first)
+    def remove(self, id_: str, by: str | None = None, reason: str | None = None, view: View = EVERYTHING) -> Call[bool]:
+        values = (id_, by, reason, view.tenant)
+        return Call(f"SELECT {self.schema}.remove_endpoint(%s::uuid, %s, %s, %s)", values, first)
 
     def rotate(
-        self, id_: str, sealed: str, keep: float, by: str | None = None, reason: str | None = None
+        self,
+        id_: str,
+        sealed: str,
+        keep: float,
+        by: str | None = None,
+        reason: str | None = None,
+        view: View = EVERYTHING,
     ) -> Call[bool]:
         return Call(
-            f"SELECT {self.schema}.rotate_secret(%s::uuid, %s, make_interval(secs => %s), %s, %s)",
-            (id_, sealed, float(keep), by, reason),
+            f"SELECT {self.schema}.rotate_secret(%s::uuid, %s, make_interval(secs => %s), %s, %s, %s)",
+            (id_, sealed, float(keep), by, reason, view.tenant),
             first,
         )
 

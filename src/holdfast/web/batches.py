@@ -100,4 +100,7 @@ async def close(ctx: RequestContext, batch_id: UUID) -> BatchInfo:
 async def cancel(ctx: RequestContext, batch_id: UUID, why: ReasonBody) -> ChangeCount:
     """Cancel waiting jobs and ask running ones to stop, in small committed steps. Repeating it changes nothing."""
     await get(ctx, batch_id)
-    return ChangeCount(await ctx.hf.batches.acancel(str(batch_id), by=ctx.caller.name, reason=why.reason))
+    call, jobs = ctx.calls.batches.cancel(str(batch_id), by=ctx.caller.name, reason=why.reason, view=ctx.view), 0
+    while some := await ctx.run(call):
+        jobs += some
+    return ChangeCount(jobs)

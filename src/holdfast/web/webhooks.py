@@ -143,7 +143,7 @@ async def add(ctx: RequestContext, new: NewEndpoint) -> Endpoint:
     """Create an endpoint. Only this response contains its secret."""
     check_dev(ctx, new.dev)
     values = given(new) | {"tenant": ctx.tenant(new.tenant)}
-    id_, secret, call = ctx.hf.webhooks.adding(**values, secret=None, by=ctx.caller.name)
+    id_, secret, call = ctx.hf.webhooks.adding(**values, secret=None, by=ctx.caller.name, view=ctx.view)
     await ctx.run(call)
     return replace(await get(ctx, UUID(id_)), secret=secret)
 
@@ -164,14 +164,16 @@ async def update(ctx: RequestContext, endpoint_id: UUID, change: EndpointChange)
     values = given(change)
     # Where an operator has allowed private addresses, only operators may change the url.
     check_dev(ctx, values.get("dev", found.dev and "url" in values))
-    return await ctx.hf.webhooks.aupdate(found.id, by=ctx.caller.name, **values)
+    reason = values.pop("reason", None)
+    steps = ctx.hf.webhooks.changing(found.id, values, by=ctx.caller.name, reason=reason, view=ctx.view)
+    return await ctx.run_steps(steps)
 
 
 @routes.delete("/endpoints/{endpoint_id}", WRITES_HOOKS)
 async def remove(ctx: RequestContext, endpoint_id: UUID, query: Removal) -> ChangeCount:
     """Remove an endpoint and its secrets."""
     found = await get(ctx, endpoint_id)
-    await ctx.run(ctx.calls.webhooks.remove(found.id, ctx.caller.name, query.reason))
+    await ctx.run(ctx.calls.webhooks.remove(found.id, ctx.caller.name, query.reason, ctx.view))
     return ChangeCount(1)
 
 
@@ -179,7 +181,9 @@ async def remove(ctx: RequestContext, endpoint_id: UUID, query: Removal) -> Chan
 async def rotate(ctx: RequestContext, endpoint_id: UUID, how: Rotation) -> Secret:
     """Give an endpoint a new secret. Only this response contains it."""
     found = await get(ctx, endpoint_id)
-    secret, call = ctx.hf.webhooks.rotating(found.id, how.keep_old_for, by=ctx.caller.name, reason=how.reason)
+    secret, call = ctx.hf.webhooks.rotating(
+        found.id, how.keep_old_for, by=ctx.caller.name, reason=how.reason, view=ctx.view
+    )
     if not await ctx.run(call):
         raise unknown("endpoint", endpoint_id)
     return Secret(found.id, secret)
@@ -189,14 +193,14 @@ async def rotate(ctx: RequestContext, endpoint_id: UUID, how: Rotation) -> Secre
 async def enable(ctx: RequestContext, endpoint_id: UUID, why: ReasonBody) -> ChangeCount:
     """Enable deliveries to an endpoint, and close its breaker."""
     found = await get(ctx, endpoint_id)
-    return await changed(ctx, ctx.calls.webhooks.enable(found.id, ctx.caller.name, why.reason))
+    return await changed(ctx, ctx.calls.webhooks.enable(found.id, ctx.caller.name, why.reason, ctx.view))
 
 
 @routes.post("/endpoints/{endpoint_id}/disable", WRITES_HOOKS, optional_body=True)
 async def disable(ctx: RequestContext, endpoint_id: UUID, why: WhyDisabled) -> ChangeCount:
     """Disable deliveries to an endpoint."""
     found = await get(ctx, endpoint_id)
-    return await changed(ctx, ctx.calls.webhooks.disable(found.id, why.reason, by=ctx.caller.name))
+    return await changed(ctx, ctx.calls.webhooks.disable(found.id, why.reason, by=ctx.caller.name, view=ctx.view))
 
 
 @routes.post("/endpoints/{endpoint_id}/test", WRITES_HOOKS, status=201)

@@ -110,7 +110,7 @@ async def redeliver(visit: Visit, delivery_id: UUID) -> Done:
 async def enable(visit: Visit, endpoint_id: UUID) -> Done:
     """Enable deliveries to an endpoint, and close its breaker."""
     found = await find_endpoint(visit, endpoint_id)
-    await visit.run(visit.calls.webhooks.enable(found.id, visit.caller.name))
+    await visit.run(visit.calls.webhooks.enable(found.id, visit.caller.name, view=visit.view))
     return done(visit, found, "Enabled.")
 
 
@@ -118,7 +118,7 @@ async def enable(visit: Visit, endpoint_id: UUID) -> Done:
 async def disable(visit: Visit, endpoint_id: UUID, form: ReasonForm) -> Done:
     """Disable deliveries to an endpoint."""
     found = await find_endpoint(visit, endpoint_id)
-    await visit.run(visit.calls.webhooks.disable(found.id, form.reason, by=visit.caller.name))
+    await visit.run(visit.calls.webhooks.disable(found.id, form.reason, by=visit.caller.name, view=visit.view))
     return done(visit, found, "Disabled: waiting deliveries fail when they are due.")
 
 
@@ -136,7 +136,9 @@ async def test(visit: Visit, endpoint_id: UUID) -> Done:
 async def rotate(visit: Visit, endpoint_id: UUID, form: Rotate) -> Response:
     """Give an endpoint a new secret, and show it in the response, which no browser keeps."""
     found = await find_endpoint(visit, endpoint_id)
-    secret, call = visit.hf.webhooks.rotating(found.id, 3600 * form.hours, by=visit.caller.name, reason=form.reason)
+    secret, call = visit.hf.webhooks.rotating(
+        found.id, 3600 * form.hours, by=visit.caller.name, reason=form.reason, view=visit.view
+    )
     if not await visit.run(call):
         raise unknown("endpoint", endpoint_id)
     visit.forget()
@@ -153,7 +155,7 @@ async def rotate(visit: Visit, endpoint_id: UUID, form: Rotate) -> Response:
 async def remove(visit: Visit, endpoint_id: UUID, form: ReasonForm) -> Done:
     """Remove an endpoint with its secrets."""
     found = await find_endpoint(visit, endpoint_id)
-    await visit.run(visit.calls.webhooks.remove(found.id, visit.caller.name, form.reason))
+    await visit.run(visit.calls.webhooks.remove(found.id, visit.caller.name, form.reason, visit.view))
     visit.forget()
     return Done("/webhooks", f"Removed {found.url}: waiting deliveries fail when they are due.")
 

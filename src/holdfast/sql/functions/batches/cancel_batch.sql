@@ -4,7 +4,7 @@
 -- Locks: the batch, waiting for transactions that add to it; then as cancel.
 -- Wakes: the workers that run its jobs; the callback's queue when the batch ends here.
 create or replace function cancel_batch(p_batch uuid, p_limit integer default 1000, p_by text default null,
-    p_reason text default null) returns integer
+    p_reason text default null, p_view_tenant text default null) returns integer
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off as $$
 declare
     v_ids uuid[];
@@ -13,7 +13,7 @@ begin
     update batches set canceled = true, open = false
     where id = p_batch and finished_at is null and (open or not canceled);
     if found and coalesce(p_by, p_reason) is not null then
-        perform record_action('batches.cancel', p_batch::text, p_by, p_reason);
+        perform record_action('batches.cancel', p_batch::text, p_by, p_reason, p_tenant => p_view_tenant);
     end if;
     v_ids := array(
         select id from later where batch = p_batch

@@ -5,8 +5,8 @@
 -- Locks: other calls for the same tenant wait until the transaction ends; the endpoint's row.
 create or replace function add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text default null,
     p_events text[] default null, p_prefix text default 'Holdfast', p_timeout double precision default 30,
-    p_dev boolean default false, p_description text default null, p_by text default null, p_reason text default null)
-    returns boolean
+    p_dev boolean default false, p_description text default null, p_by text default null, p_reason text default null,
+    p_view_tenant text default null) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
     v_new webhook_endpoints;
@@ -35,6 +35,6 @@ begin
     on conflict do nothing
     returning * into v_new;
     if not found then return false; end if;
-    perform record_action('webhooks.add', p_id::text, p_by, p_reason, null, shown_endpoint(v_new));
+    perform record_action('webhooks.add', p_id::text, p_by, p_reason, null, shown_endpoint(v_new), p_view_tenant);
     return true;
 end $$;

@@ -3,7 +3,7 @@
 -- force when they are sent. Enabling also resets the breaker. Return whether the endpoint exists.
 -- Locks: the endpoint's row, then its limit. Wakes: all workers, if its breaker had to be closed.
 create or replace function change_endpoint(p_id uuid, p_change jsonb, p_by text default null,
-    p_reason text default null) returns boolean
+    p_reason text default null, p_view_tenant text default null) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
     v_odd text := (select min(k) from jsonb_object_keys(p_change) k
@@ -31,7 +31,7 @@ begin
     where o.value <> n.value or v_old.url <> v_new.url and o.key = 'url';
     if v_before is not null then
         perform record_action(case when v_before = '{"enabled": false}' then 'webhooks.enable' else 'webhooks.change' end,
-                              p_id::text, p_by, p_reason, v_before, v_after);
+                              p_id::text, p_by, p_reason, v_before, v_after, p_view_tenant);
     end if;
     return true;
 end $$;

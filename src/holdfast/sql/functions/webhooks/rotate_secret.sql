@@ -3,7 +3,7 @@
 -- client seals it if it has a key. A repeated call with the same text changes nothing.
 -- Locks: the endpoint's row.
 create or replace function rotate_secret(p_id uuid, p_secret text, p_keep interval default '1 day',
-    p_by text default null, p_reason text default null) returns boolean
+    p_by text default null, p_reason text default null, p_view_tenant text default null) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
     v_until timestamptz := clock() + greatest(coalesce(p_keep, '0'), '0');
@@ -21,6 +21,6 @@ begin
             where s.until > clock() and s.place < 10 and s.each ->> 'secret' <> p_secret), '[]')
     where e.id = p_id and e.secrets #>> '{0,secret}' <> p_secret;
     if not found then return exists (select 1 from webhook_endpoints e where e.id = p_id); end if;
-    perform record_action('webhooks.rotate', p_id::text, p_by, p_reason, null, jsonb_build_object('old_until', v_until));
+    perform record_action('webhooks.rotate', p_id::text, p_by, p_reason, null, jsonb_build_object('old_until', v_until), p_view_tenant);
     return true;
 end $$;
