@@ -2646,10 +2646,10 @@ GRANT ALL ON FUNCTION holdfast.act_on_jobs(p_kind text, p_ids uuid[], p_params j
 REVOKE ALL ON FUNCTION holdfast.add_deliveries(p_event uuid, p_type text, p_body text, p_tenant text, p_endpoints uuid[], p_known boolean, p_priority integer, p_max_attempts integer, p_retry jsonb) FROM PUBLIC;
 
 
--- Name: FUNCTION add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text, p_view_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text, p_view_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.add_endpoint(p_id uuid, p_url text, p_secret text, p_tenant text, p_events text[], p_prefix text, p_timeout double precision, p_dev boolean, p_description text, p_by text, p_reason text, p_view_tenant text) TO holdfast_service;
 
 
 -- Name: FUNCTION add_to_batch(p_batch uuid, p_jobs bigint); Type: ACL; Schema: holdfast; Owner: -
@@ -2712,10 +2712,10 @@ REVOKE ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.cancel(p_ids uuid[]) TO holdfast_service;
 
 
--- Name: FUNCTION cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text, p_view_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text, p_view_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer, p_by text, p_reason text, p_view_tenant text) TO holdfast_service;
 
 
 -- Name: FUNCTION cancel_waiting(p_ids uuid[], p_error jsonb, p_defer boolean); Type: ACL; Schema: holdfast; Owner: -
@@ -2723,10 +2723,10 @@ GRANT ALL ON FUNCTION holdfast.cancel_batch(p_batch uuid, p_limit integer, p_by 
 REVOKE ALL ON FUNCTION holdfast.cancel_waiting(p_ids uuid[], p_error jsonb, p_defer boolean) FROM PUBLIC;
 
 
--- Name: FUNCTION change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text, p_view_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text, p_view_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.change_endpoint(p_id uuid, p_change jsonb, p_by text, p_reason text, p_view_tenant text) TO holdfast_service;
 
 
 -- Name: FUNCTION change_jobs(p_ids uuid[], p_queue text, p_priority integer, p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -2929,10 +2929,10 @@ REVOKE ALL ON FUNCTION holdfast.close_claims(p_tokens bigint[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.close_minute(p_minute timestamp with time zone) FROM PUBLIC;
 
 
--- Name: FUNCTION compensate(p_id uuid, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION compensate(p_id uuid, p_by text, p_reason text, p_tenant text, p_deliveries boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.compensate(p_id uuid, p_by text, p_reason text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.compensate(p_id uuid, p_by text, p_reason text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.compensate(p_id uuid, p_by text, p_reason text, p_tenant text, p_deliveries boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.compensate(p_id uuid, p_by text, p_reason text, p_tenant text, p_deliveries boolean) TO holdfast_service;
 
 
 -- Name: FUNCTION complete_batches(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -2989,11 +2989,11 @@ REVOKE ALL ON FUNCTION holdfast.delivery_id(p_event uuid, p_endpoint uuid) FROM 
 REVOKE ALL ON FUNCTION holdfast.delivery_keys(p_endpoint uuid) FROM PUBLIC;
 
 
--- Name: FUNCTION disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text, p_view_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text) TO holdfast_worker;
-GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text, p_view_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text, p_view_tenant text) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.disable_endpoint(p_id uuid, p_reason text, p_url text, p_by text, p_view_tenant text) TO holdfast_service;
 
 
 -- Name: FUNCTION discard_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
@@ -3158,6 +3158,11 @@ REVOKE ALL ON FUNCTION holdfast.held_jobs(p_ids uuid[], p_tokens bigint[]) FROM 
 GRANT ALL ON FUNCTION holdfast.held_jobs(p_ids uuid[], p_tokens bigint[]) TO holdfast_worker;
 
 
+-- Name: FUNCTION hold_ended(p_job uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.hold_ended(p_job uuid) FROM PUBLIC;
+
+
 -- Name: FUNCTION idempotency_key(p_channel text, p_tenant text, p_key text); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.idempotency_key(p_channel text, p_tenant text, p_key text) FROM PUBLIC;
@@ -3173,6 +3178,11 @@ REVOKE ALL ON FUNCTION holdfast.in_words(p_time interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.is_alive(p_worker text, p_heartbeat_at timestamp with time zone) TO holdfast_reader;
+
+
+-- Name: FUNCTION is_followed(p_job uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.is_followed(p_job uuid) FROM PUBLIC;
 
 
 -- Name: FUNCTION is_time(p_value jsonb); Type: ACL; Schema: holdfast; Owner: -
@@ -3509,10 +3519,10 @@ GRANT ALL ON FUNCTION holdfast.release(p_ids uuid[], p_tokens bigint[]) TO holdf
 REVOKE ALL ON FUNCTION holdfast.release_limits(p_freed holdfast.freed[]) FROM PUBLIC;
 
 
--- Name: FUNCTION remove_endpoint(p_id uuid, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION remove_endpoint(p_id uuid, p_by text, p_reason text, p_view_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid, p_by text, p_reason text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid, p_by text, p_reason text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid, p_by text, p_reason text, p_view_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remove_endpoint(p_id uuid, p_by text, p_reason text, p_view_tenant text) TO holdfast_service;
 
 
 -- Name: FUNCTION remove_schedule(p_name text, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
@@ -3532,6 +3542,11 @@ GRANT ALL ON FUNCTION holdfast.renew(p_worker text, p_tokens bigint[], p_ttl int
 REVOKE ALL ON FUNCTION holdfast.reopen_lanes(p_keys text[], p_token bigint) FROM PUBLIC;
 
 
+-- Name: FUNCTION reopen_waits(p_jobs uuid[]); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.reopen_waits(p_jobs uuid[]) FROM PUBLIC;
+
+
 -- Name: FUNCTION report_log(p_reports jsonb); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.report_log(p_reports jsonb) FROM PUBLIC;
@@ -3544,10 +3559,15 @@ REVOKE ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.report_progress(p_reports jsonb) TO holdfast_worker;
 
 
--- Name: FUNCTION rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION requeue_dead(p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.requeue_dead(p_ids uuid[]) FROM PUBLIC;
+
+
+-- Name: FUNCTION rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text, p_tenant text, p_deliveries boolean); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text, p_tenant text, p_deliveries boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.rerun(p_id uuid, p_from text, p_keys text[], p_by text, p_reason text, p_tenant text, p_deliveries boolean) TO holdfast_service;
 
 
 -- Name: FUNCTION reschedule_jobs(p_ids uuid[], p_run_at timestamp with time zone); Type: ACL; Schema: holdfast; Owner: -
@@ -3599,10 +3619,10 @@ GRANT ALL ON FUNCTION holdfast.revoke_token(p_id uuid, p_by text, p_reason text)
 REVOKE ALL ON FUNCTION holdfast.ring_has_work(p_queues text[]) FROM PUBLIC;
 
 
--- Name: FUNCTION rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text, p_view_tenant text); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text) TO holdfast_service;
+REVOKE ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text, p_view_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.rotate_secret(p_id uuid, p_secret text, p_keep interval, p_by text, p_reason text, p_view_tenant text) TO holdfast_service;
 
 
 -- Name: FUNCTION rule_of(p_key text); Type: ACL; Schema: holdfast; Owner: -
@@ -3765,6 +3785,11 @@ REVOKE ALL ON FUNCTION holdfast.times_accepted(p_id uuid) FROM PUBLIC;
 -- Name: FUNCTION touch_limit(p_key text, p_probe integer); Type: ACL; Schema: holdfast; Owner: -
 
 REVOKE ALL ON FUNCTION holdfast.touch_limit(p_key text, p_probe integer) FROM PUBLIC;
+
+
+-- Name: FUNCTION undo_ended(p_job uuid); Type: ACL; Schema: holdfast; Owner: -
+
+REVOKE ALL ON FUNCTION holdfast.undo_ended(p_job uuid) FROM PUBLIC;
 
 
 -- Name: FUNCTION undo_steps(p_job uuid); Type: ACL; Schema: holdfast; Owner: -
