@@ -134,7 +134,7 @@ def test_expired_leases_share_the_wait_for_locked_followers(dsn: str, sql: Sql) 
     assert {job.id for job in core.claim(sql, limit=claims, queues=["then"])} == set(then)
 
 
-def test_ends_behind_many_locked_ones_are_worked_off(dsn: str, sql: Sql) -> None:
+def test_ends_behind_many_locked_ones_are_processed(dsn: str, sql: Sql) -> None:
     then, running = locked_followers(sql)
     with core.session(dsn, autocommit=False) as other, core.session(dsn, autocommit=False) as short:
         core.cancel(core.runner(other), *then)
@@ -165,7 +165,7 @@ def test_an_undo_that_cannot_be_enqueued_does_not_hold_up_those_that_follow(sql:
 
 @pytest.mark.parametrize("end", ["dead", "canceled"])
 @pytest.mark.parametrize("by", ["process_endings(false)", "compensate('{}')"])
-def test_a_retry_waits_for_an_undo_under_way_and_does_its_steps_anew(dsn: str, sql: Sql, end: str, by: str) -> None:
+def test_a_retry_waits_for_an_undo_under_way_and_runs_its_steps_again(dsn: str, sql: Sql, end: str, by: str) -> None:
     job = started(sql)
     store(sql, job, "charge", 1, undo={**UNDO, "queue": "undo"})
     with core.session(dsn, autocommit=False) as other:  # so that the undo is left
@@ -184,7 +184,7 @@ def test_a_retry_waits_for_an_undo_under_way_and_does_its_steps_anew(dsn: str, s
     assert store(sql, job, "charge", 2) == "stored"
 
 
-def test_a_parent_waits_for_its_child_that_was_retried_before_its_end_was_worked_off(dsn: str, sql: Sql) -> None:
+def test_a_parent_waits_for_its_child_that_was_retried_before_its_end_was_processed(dsn: str, sql: Sql) -> None:
     job = started(sql)
     child(sql, job)
     park(sql, job, "call", "child")
@@ -198,7 +198,7 @@ def test_a_parent_waits_for_its_child_that_was_retried_before_its_end_was_worked
     assert read(sql, core.claim_one(sql))["child"]["status"] == "succeeded"
 
 
-def test_those_that_follow_a_job_wait_for_it_again_if_it_was_retried_before_its_end_was_worked_off(
+def test_those_that_follow_a_job_wait_for_it_again_if_it_was_retried_before_its_end_was_processed(
     dsn: str, sql: Sql
 ) -> None:
     first = core.put(sql, queue="first")

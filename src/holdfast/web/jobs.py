@@ -470,12 +470,12 @@ class Rerun(ReasonBody, kw_only=True):
 
 @routes.post("/{job_id}/rerun", WRITES, optional_body=True)
 async def rerun(ctx: RequestContext, job_id: UUID, how: Rerun) -> AcceptedJob:
-    """Queue a job that has ended again, with fresh attempts."""
+    """Run a job that has ended again, with fresh attempts."""
     found = await _look_for_change(ctx, job_id)
     keys = await ctx.service.in_thread(ctx.caller, known_keys, ctx.hf, found, msgspec.json.encode(found.args))
     call = ctx.calls.steps.rerun(str(job_id), how.from_step, keys, ctx.caller.name, how.reason, ctx.view)
     if await ctx.run(call) is None:
-        raise Problem(409, f"job {job_id} was not put back: a newer job holds its dedupe key")
+        raise Problem(409, f"job {job_id} was not rerun: a newer job holds its dedupe key")
     return AcceptedJob(str(job_id), existing=True)
 
 

@@ -1,6 +1,7 @@
--- Gives a job other arguments: a waiting job where it is; a failed or dead one is then put back into the queue, as
--- retry_dead does. The row in actions keeps the old arguments. p_expected: refused if the arguments are others by now.
--- p_keys: the limits of the new arguments; null: as before. A job that has done steps is refused, as by a replace (resolve_duplicate). Returns edited or retried.
+-- Give a job other arguments: a waiting job where it is; a failed or dead one is then retried, as retry_dead
+-- does. The row in actions keeps the old arguments. p_expected: refused if the arguments are others by now.
+-- p_keys: the limits of the new arguments; null: as before. Refuse a job that has done steps: it would keep their
+-- results. Return edited or retried.
 -- Locks: the job's row; then as retry_dead.
 -- Wakes: sleepers of the job's queue.
 create or replace function edit_job(p_id uuid, p_args jsonb, p_expected jsonb default null, p_keys text[] default null,
@@ -29,7 +30,7 @@ begin
             using errcode = 'invalid_parameter_value', constraint = 'action';
     elsif exists (select 1 from steps s where s.job = p_id and s.finished_at is not null and s.undo_job is null and s.kind <> 'sleep') then
         raise exception 'job % has done steps with its arguments, and would keep their results; enqueue a new job with other arguments', p_id
-            using errcode = 'invalid_parameter_value', constraint = 'action', hint = 'rerun does steps anew, with the arguments that the job has';
+            using errcode = 'invalid_parameter_value', constraint = 'action', hint = 'rerun runs steps again, with the arguments that the job has';
     elsif v_found.payload::jsonb <> p_expected then
         raise exception 'the arguments of job % have changed meanwhile; read it again', p_id
             using errcode = 'invalid_parameter_value', constraint = 'action';

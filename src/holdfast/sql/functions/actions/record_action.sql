@@ -1,5 +1,5 @@
--- Records what an operator did: kind and target, who and why, and the values before and after. No secrets: callers pass
--- names and numbers. p_tenant: the tenant that did it, which sees it in its own actions; null for an operator.
+-- Record what an operator did: kind and target, who and why, and the values before and after. No secrets: callers pass
+-- names and numbers. p_tenant: the tenant that did it and sees it in its actions; null for an operator.
 create or replace function record_action(p_kind text, p_target text, p_by text default null, p_reason text default null,
     p_before jsonb default null, p_after jsonb default '{}', p_tenant text default null) returns void
 language sql set search_path from current as $$

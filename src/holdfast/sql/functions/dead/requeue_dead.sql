@@ -1,6 +1,5 @@
--- Puts failed and dead jobs back into the queue, for retry_dead and rerun. Returns their ids; a job whose dedupe key a newer
--- job holds stays dead. The deadline is dropped, since a retry is meant to run. For a message it stays recorded that
--- earlier attempts may have sent it, although attempts are counted anew.
+-- Move failed and dead jobs back into live, for retry_dead and rerun. Return their ids, without those whose dedupe key a
+-- newer job holds.
 -- Locks: dead rows in id order, then dedupe keys in key order, then batch counters.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function requeue_dead(p_ids uuid[]) returns setof uuid
@@ -33,7 +32,7 @@ begin
                 from gone group by fingerprint, task) f
             having count(*) > 0),
         uncounted as (select count_batch(batch, 0, 0, -count(*), 0) from placed where batch is not null group by batch),
-        -- What was undone is done anew.
+        -- Steps that were undone run again.
         undone as (delete from steps s where s.job = any (array(select p.id from placed p)) and s.undo_job is not null),
         -- The row with check_at, which prune needs, may be among them.
         checked as (

@@ -1,4 +1,4 @@
--- Undoes the finished steps of a job that has ended, by hand, in reverse order. Returns the number of undo jobs. Steps
+-- Undo the finished steps of a job that has ended, by hand, in reverse order. Return the number of undo jobs. Steps
 -- that were undone earlier stay as they are. p_tenant, p_deliveries: as in edit_job.
 -- Locks: as hold_ended and undo_steps. Wakes: as undo_steps.
 create or replace function compensate(p_id uuid, p_by text default null, p_reason text default null,

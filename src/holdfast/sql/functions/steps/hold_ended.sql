@@ -1,5 +1,5 @@
--- Returns the status of a job that has ended, and keeps it from being retried or rerun until the caller's transaction
--- ends; null if the job has not ended, or no longer exists.
+-- Return the status of a job that has ended, and keep it from being retried or rerun until the caller's transaction
+-- ends. Return null if it has not ended or no longer exists.
 -- Locks: the job's row in dead or history, shared with other callers.
 create or replace function hold_ended(p_job uuid) returns job_status
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

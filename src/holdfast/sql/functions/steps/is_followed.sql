@@ -1,4 +1,4 @@
--- Returns true if a job follows this one, or a parent waits for it; else null, as in live.followed.
+-- Return true if a job follows this one, or a parent waits for it; else null, as in live.followed.
 create or replace function is_followed(p_job uuid) returns boolean
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin

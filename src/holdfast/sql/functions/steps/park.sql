@@ -1,9 +1,9 @@
 -- Decide, for settle, which of the jobs that are to wait may wait: an outcome "parked" has "wait": {"kind", "name",
 -- "seconds" (null: without end)}. Change each such outcome: "waits_for" and "delay" for a job that waits; a delay of 0
--- for one whose wait is over already. The place of a job becomes null if another transaction is about to end its wait:
--- the job is then not moved, and its worker sends it again. A wait for a child or a batch that the job has not begun is an
--- error. So for those who end waits the check and the move are one
--- step, and no wake-up is lost.
+-- for one whose wait is over already; an error for one that waits for a child or a batch without a step for it.
+-- The place of a job becomes null if another transaction is about to end its wait: the job is then not moved, and its
+-- worker sends it again. A call that ends waits therefore sees the check and the move as one step, and no wake-up is
+-- lost.
 -- Locks: for signals, the signal's advisory lock, shared with other jobs, without waiting; then the row of steps,
 --   without waiting. The caller has locked the live rows.
 create or replace function park(inout p_outcomes jsonb, inout p_places tid[])

@@ -1,10 +1,10 @@
--- Does what the end of jobs entails: it starts the undo of their steps, resumes the jobs that called them, and starts or
--- cancels the jobs that follow them. p_own: of the jobs that this transaction has ended; else of all, for the leader, who
--- finds those that were left: because of a lock, because they were too many for one call, or because the transaction that
--- ended them has an old snapshot, which does not show a job that began to wait meanwhile. A failure of one part, such as an
--- undo that cannot be enqueued, does not hold up the others.
--- Locks: endings, skipping locked ones; then as undo_ended and end_job_waits. It waits 100 ms for the first lock of a
---   transaction, then 1 ms for each, and soon leaves the rest: 200 ms later, the leader 1 s.
+-- Process ended jobs: start the undo of their steps, resume the jobs that called them, and start or cancel the jobs
+-- that follow them. With p_own, the jobs that this transaction has ended. Otherwise all, for the leader, which finds
+-- those that were left: because of a lock, because they were too many for one call, or because the transaction that
+-- ended them has an old snapshot, which does not show a job that began to wait meanwhile. An undo that cannot be
+-- enqueued does not hold up the jobs that follow.
+-- Locks: endings, skipping locked ones; then as undo_ended and end_job_waits. A transaction waits 100 ms for the first
+--   lock and 1 ms for each further one, and gives up 200 ms after the first; the leader, after 1 s.
 -- Wakes: sleepers of the queues of jobs that are started or resumed.
 create or replace function process_endings(p_own boolean default true, p_limit integer default 1000) returns integer
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
@@ -54,7 +54,7 @@ begin
                         end if;
                     when others then
                         v_all := false;
-                        raise warning 'the end of job % cannot be worked off: %', v_ending.job, sqlerrm;
+                        raise warning 'the end of job % cannot be processed: %', v_ending.job, sqlerrm;
                 end;
             end loop;
             if v_all then

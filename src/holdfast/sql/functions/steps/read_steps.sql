@@ -16,7 +16,7 @@ begin
               and exists (select 1 from live l where l.id = g.id and l.token = g.token)
             for update skip locked) s);
     if v_due <> '{}' then
-        -- A wait that was opened again (reopen_waits) ends well if its signal has come by now.
+        -- A wait that is open again (reopen_waits) ends well if its signal has come by now.
         perform end_wait(s) from steps s where s.ctid = any (v_due) and s.kind = 'signal';
         update steps set finished_at = v_now, timed_out = (kind <> 'sleep') where ctid = any (v_due) and finished_at is null;
     end if;

@@ -1,6 +1,6 @@
--- Opens the waits of jobs that run again and that ended badly: for children that did not succeed, for batches of which jobs
--- did not, and for signals that did not come in time. So the jobs read how these are by now. They wait for a child, and for
--- the jobs of a batch, that was put back into the queue.
+-- Open the waits of jobs that run again and that ended badly: for a child that did not succeed, for a batch of which
+-- jobs did not, and for a signal that did not come in time. The jobs then read the present state of these, and wait for
+-- children, and for jobs of the batch, that were retried.
 -- Locks: as lock_predecessors, the children; the jobs' rows of steps; then batches.
 create or replace function reopen_waits(p_jobs uuid[]) returns void
 language plpgsql set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

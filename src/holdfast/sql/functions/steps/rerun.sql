@@ -1,8 +1,8 @@
--- Puts a job that has ended back into the queue with fresh attempts. With p_from, the results of that step and of all that began
--- after it are removed, so the job does them anew; earlier ones stay, unless they were undone. Without it, waits that ended
--- badly are looked at again (reopen_waits). p_keys: the limits of a job whose row in history no longer has them; null: the
--- caller does not know the task, and the job is refused if there are rules of limits. p_tenant, p_deliveries: as in edit_job.
--- Returns its id, or null if a newer job holds its dedupe key or another call was first.
+-- Run a job that has ended again, with fresh attempts. With p_from, remove the results of that step and of all that
+-- began after it, so the job runs them again; keep earlier ones, unless they were undone. Without it, open waits that
+-- ended badly again (reopen_waits). p_keys: the limits of a job whose row in history no longer has them; null if the
+-- caller does not know the task: the job is then refused if there are rules of limits. p_tenant, p_deliveries: as in
+-- edit_job. Return its id, or null if a newer job holds its dedupe key or another call was first.
 -- Locks: the job's row, its rows of steps; then as retry_dead.
 -- Wakes: sleepers of the job's queue.
 create or replace function rerun(p_id uuid, p_from text default null, p_keys text[] default null, p_by text default null,

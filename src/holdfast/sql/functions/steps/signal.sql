@@ -1,6 +1,7 @@
 -- Give a signal its value, and resume the jobs that wait for it, of p_tenant or of none. Return false if it has one
 -- already: the first value stays. A signal for which no job waits yet is kept for p_keep (the setting signals_days).
--- In a caller's transaction it counts when that commits; an old snapshot is refused, since it may not show a job that waits.
+-- In a caller's transaction it counts when that commits. A transaction with an old snapshot is refused: the snapshot
+-- may not show a job that waits.
 -- Locks: the signal's advisory lock; later rows in id order; rows of steps.
 -- Wakes: sleepers of the jobs' queues.
 create or replace function signal(p_name text, p_value jsonb default 'null', p_tenant text default null,
@@ -15,7 +16,7 @@ begin
         raise exception 'the name of a signal must have 1 to 200 characters, got %', coalesce(quote_literal(left(p_name, 60)), 'null')
             using errcode = 'invalid_parameter_value';
     elsif v_keep <= interval '0' then
-        raise exception 'a signal is kept for a time above zero, got %', v_keep using errcode = 'invalid_parameter_value';
+        raise exception 'a signal must be kept for longer than 0, got %', v_keep using errcode = 'invalid_parameter_value';
     elsif current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'cannot give a signal in a % transaction: it may not see a job that waits for it',
             current_setting('transaction_isolation')
