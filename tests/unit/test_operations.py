@@ -41,7 +41,7 @@ ONE_FORM = {
     "Outbox": {"new_message"},  # no I/O
     "Registry": {"add_limits", "add_schedule", "add_task", "describe_tasks", "find_task"},  # no I/O
     "Task": {"check_payload", "describe", "encode", "encode_call", "keys", "outcome_of"},  # no I/O
-    "Webhooks": {"adding", "rotating", "testing"},  # calls for the service's own transactions
+    "Webhooks": {"adding", "changing", "rotating", "testing"},  # calls for the service's own transactions
 }
 
 
