@@ -46,7 +46,7 @@ from holdfast.web.fields import (
 from holdfast.web.problems import Problem, of, unknown
 from holdfast.web.routing import EXPLAINS, READS, WRITES, Routes
 from holdfast.web.service import Listed
-from holdfast.web.waiting import ended, look, stream, tag
+from holdfast.web.waiting import ended, look, look_for_change, stream, tag
 
 routes = Routes("/jobs", "jobs")
 LONGEST_WAIT = 60.0
@@ -432,9 +432,8 @@ async def editable(ctx: RequestContext, job_id: UUID) -> PublicJob:
     """Return a job whose arguments can be changed, or raise a 409."""
     found = await look(ctx, job_id)
     if found.discarded or found.status in ("running", "succeeded", "canceled"):
-        raise Problem(
-            409, f"job {job_id} cannot be edited: it {'was discarded' if found.discarded else 'is ' + found.status}"
-        )
+        state = "was discarded" if found.discarded else f"is {found.status}"
+        raise Problem(409, f"job {job_id} cannot be edited: it {state}")
     return found
 
 
@@ -471,7 +470,7 @@ class Rerun(ReasonBody, kw_only=True):
 @routes.post("/{job_id}/rerun", WRITES, optional_body=True)
 async def rerun(ctx: RequestContext, job_id: UUID, how: Rerun) -> AcceptedJob:
     """Run a job that has ended again, with fresh attempts."""
-    found = await _look_for_change(ctx, job_id)
+    found = await look_for_change(ctx, job_id)
     keys = await ctx.service.in_thread(ctx.caller, known_keys, ctx.hf, found, msgspec.json.encode(found.args))
     call = ctx.calls.steps.rerun(str(job_id), how.from_step, keys, ctx.caller.name, how.reason, ctx.view)
     if await ctx.run(call) is None:
@@ -490,17 +489,9 @@ class CompensateResult:
 @routes.post("/{job_id}/compensate", WRITES, optional_body=True)
 async def compensate(ctx: RequestContext, job_id: UUID, why: ReasonBody) -> CompensateResult:
     """Undo the finished steps of a job that has ended, the last first, in jobs of their own."""
-    await _look_for_change(ctx, job_id)
+    await look_for_change(ctx, job_id)
     call = ctx.calls.steps.compensate(str(job_id), ctx.caller.name, why.reason, ctx.view)
     return CompensateResult(str(job_id), await ctx.run(call))
-
-
-async def _look_for_change(ctx: RequestContext, job_id: UUID) -> PublicJob:
-    """Return a job that the caller may change, or raise a 404."""
-    found = (await ctx.run(ctx.calls.jobs.look([(str(job_id), ctx.view.for_changes)]))).get(0)
-    if found is None:
-        raise unknown("job", job_id)
-    return found
 
 
 def _why_not(found: PublicJob) -> str:

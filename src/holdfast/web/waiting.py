@@ -35,6 +35,14 @@ async def look(ctx: RequestContext, job_id: UUID) -> PublicJob:
     return found
 
 
+async def look_for_change(ctx: RequestContext, job_id: UUID) -> PublicJob:
+    """Return a job that the caller may change, or raise a 404."""
+    found = (await ctx.run(ctx.calls.jobs.look([(str(job_id), ctx.view.for_changes)]))).get(0)
+    if found is None:
+        raise unknown("job", job_id)
+    return found
+
+
 async def ended(ctx: RequestContext, found: PublicJob, until: float) -> PublicJob:
     """Return a job when it has ended or the time is over."""
     ctx.begin_wait()
