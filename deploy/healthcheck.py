@@ -1,6 +1,7 @@
 """The health check of the container: exit 0 while the worker or the service in it is alive.
 
-One image runs both, so it takes the first port of the two that accepts a connection.
+One image runs both, so it takes the first port of the two that accepts a connection. SERVICE_PORT names the service's
+where it is not 8000.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import os
 import sys
 
 PATIENCE = 4.0  # seconds
-PAGES = ((int(os.environ.get("HOLDFAST_HEALTH_PORT") or 8081), "/live"), (8000, "/v1/health/live"))
+PAGES = (
+    (int(os.environ.get("HOLDFAST_HEALTH_PORT") or 8081), "/live"),
+    (int(os.environ.get("SERVICE_PORT") or 8000), "/v1/health/live"),
+)
 
 
 def status(port: int, page: str) -> int | None:
