@@ -354,7 +354,7 @@ def test_a_large_backlog_without_batch_or_deadline_costs_their_upkeep_nothing(sq
         sql(statement)
         read = rows_read(sql) - before
         looks = 2 * 50 * 60 if "upkeep" in statement else 0  # reclaim_orphans, announce_strays: a fixed number of pages
-        assert read < 150 + looks, f"{read:,} rows were read by {statement}"
+        assert read < 1000 + looks, f"{read:,} rows were read by {statement}"  # of 50,000; those of small tables vary
     assert sql("select status, canceled from batch_progress") == [("canceled", 5)]
 
 
