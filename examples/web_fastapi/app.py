@@ -47,4 +47,5 @@ async def show_job(job_id: UUID) -> dict[str, Any]:
     info = await hf.jobs.aget(str(job_id))
     if info is None:
         raise HTTPException(404, "no such job")
-    return {"status": info.status, "result": info.result, "error": info.last_error}
+    error = info.last_error and info.last_error["message"]  # its traceback is for you, not for callers
+    return {"status": info.status, "result": info.result, "error": error}

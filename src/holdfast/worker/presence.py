@@ -87,7 +87,7 @@ class Presence:
             worker=self._worker,
             queues=self._settings.queues,
             concurrency=self._settings.concurrency,
-            tasks=len(self._hf.registry.tasks),
+            tasks=sum(not name.startswith("holdfast.") for name in self._hf.registry.tasks),
         )
 
     async def _make_partitions(self) -> None:
