@@ -15,7 +15,7 @@ import pytest
 from holdfast import Fail, Holdfast, Retry
 from holdfast.model.job import Job
 from holdfast.telemetry.logs import Console, Fields, JsonLines
-from holdfast.worker.attempt_log import MOST_KEYS, Failures
+from holdfast.worker.attempt_log import MOST_KEYS, FailureCounts
 from holdfast.worker.prefetch import Lease
 from tests.support import flow
 from tests.support.running import until, working
@@ -134,12 +134,12 @@ async def test_a_task_that_is_unknown_here_is_warned_of_once_a_minute(
 
 
 def test_very_many_keys_are_not_all_counted() -> None:
-    failures = Failures()
+    failures = FailureCounts()
     for n in range(MOST_KEYS + 50):
         row = ("id", 1, f"t{n}", b"{}", 1, 5, "q", 2, None, 0.0, None, None, 1, [f"k{n}"], None)
         failures.add(Job(row, Lease(1, 1, 0.0, 60.0)), {"type": "Odd"})
     assert len(failures.keys) == len(failures.kinds) == MOST_KEYS
-    assert Failures().top() == {}
+    assert FailureCounts().top() == {}
 
 
 def test_log_lines_of_the_connection_pool_have_the_same_form() -> None:
