@@ -3732,16 +3732,16 @@ REVOKE ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_statu
 GRANT ALL ON FUNCTION holdfast.store_response(p_owner text, p_key text, p_status smallint, p_body text) TO holdfast_service;
 
 
--- Name: FUNCTION store_step_result(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION store_step_result(p_id uuid, p_token bigint, p_name text, p_result json, p_undo jsonb); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.store_step_result(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.store_step_result(p_id uuid, p_token bigint, p_name text, p_result jsonb, p_undo jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.store_step_result(p_id uuid, p_token bigint, p_name text, p_result json, p_undo jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.store_step_result(p_id uuid, p_token bigint, p_name text, p_result json, p_undo jsonb) TO holdfast_worker;
 
 
--- Name: FUNCTION store_steps(p_steps jsonb, p_hold boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION store_steps(p_steps json, p_hold boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.store_steps(p_steps jsonb, p_hold boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.store_steps(p_steps jsonb, p_hold boolean) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.store_steps(p_steps json, p_hold boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.store_steps(p_steps json, p_hold boolean) TO holdfast_worker;
 
 
 -- Name: FUNCTION take_back_keys(p_keys text[], p_ids uuid[]); Type: ACL; Schema: holdfast; Owner: -

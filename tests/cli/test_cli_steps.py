@@ -16,7 +16,7 @@ def test_steps_are_shown_and_a_signal_wakes_their_job(hf: Holdfast, dsn: str, sq
     ((id_, _),) = sql("select * from enqueue('order')")
     ((token,),) = sql("select token from claim('w')")
     step = {"id": str(id_), "token": token, "name": "charge", "result": 1, "undo": {"task": "refund"}}
-    sql("select store_steps(%s::jsonb)", [json.dumps([step])])
+    sql("select store_steps(%s::json)", [json.dumps([step])])
     wait = {"kind": "signal", "name": "approved", "seconds": None}
     outcome = {"id": str(id_), "token": token, "outcome": "parked", "wait": wait}
     sql("select finish('{}', '{}', %s::jsonb)", [json.dumps([outcome])])
@@ -35,7 +35,7 @@ def test_a_job_is_undone_and_rerun(hf: Holdfast, dsn: str, sql: Sql) -> None:
     ((id_, _),) = sql("select * from enqueue('order')")
     ((token,),) = sql("select token from claim('w')")
     step = {"id": str(id_), "token": token, "name": "charge", "undo": {"task": "refund"}}
-    sql("select store_steps(%s::jsonb)", [json.dumps([step])])
+    sql("select store_steps(%s::json)", [json.dumps([step])])
     assert "it is running" in holdfast(dsn, "jobs", "undo", str(id_)).output
     sql("select finish(%s, %s)", [[id_], [token]])
     assert "1 steps are being undone" in holdfast(dsn, "jobs", "undo", str(id_)).stdout

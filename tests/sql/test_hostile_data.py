@@ -20,18 +20,8 @@ from holdfast.store.calls import Calls
 from holdfast.store.wire.session import Session
 from holdfast.worker.cursor import Cursor
 from tests.support import sql_core as core
+from tests.support.json_values import values
 from tests.support.sql_core import Sql
-
-texts = st.text(st.characters(codec="utf-8"), max_size=30)
-values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | texts,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
-    max_leaves=15,
-)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -77,7 +77,7 @@ CASES: dict[str, str] = {
         'id', %(running)s::uuid, 'token', %(token)s, 'done', 1)))""",
     "report_log": """select report_log(jsonb_build_array(jsonb_build_object('id', %(running)s::uuid, 'token', %(token)s,
         'attempt', 1, 'seconds', 1, 'lines', jsonb_build_array(jsonb_build_object('n', 1, 'text', 'x')))))""",
-    "store_steps": """select store_steps(jsonb_build_array(jsonb_build_object(
+    "store_steps": """select store_steps(json_build_array(json_build_object(
         'id', %(running)s::uuid, 'token', %(token)s, 'name', 'a', 'result', 1)))""",
     "read_steps": "select read_steps(array[%(running)s]::uuid[], array[%(token)s]::bigint[])",
     "store_step_result": "select store_step_result(%(running)s, %(token)s, 'a', '1')",

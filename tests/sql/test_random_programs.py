@@ -116,10 +116,10 @@ class Worker:
         step = {"id": str(job.id), "token": job.token, "name": name, "result": result}
         if not exact:
             step["undo"] = {"task": "undo", "queue": "undo", "payload": {"of": f"{job.id} {name}"}}
-            ((outcome,),) = self.call("select outcome from store_steps(%s::jsonb)", [json.dumps([step])])
+            ((outcome,),) = self.call("select outcome from store_steps(%s::json)", [json.dumps([step])])
         else:  # the function's row and the step, in one transaction
             rows = self.call(
-                "with stored as materialized (select outcome from store_steps(%s::jsonb)), written as (insert into "
+                "with stored as materialized (select outcome from store_steps(%s::json)), written as (insert into "
                 "public.effects select %s from stored where outcome = 'stored') select outcome from stored",
                 [json.dumps([step]), f"{job.id} {name}"],
             )

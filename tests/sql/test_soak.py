@@ -90,7 +90,7 @@ class Traffic:
             core.put(self.sql, queue="steps", priority=0)
             (job,) = core.claim(self.sql, limit=1, queues=["steps"])
             stored = [{"id": str(job.id), "token": job.token, "name": "a", "undo": {"task": "t"}}]
-            self.sql("select store_steps(%s::jsonb)", [json.dumps(stored)])
+            self.sql("select store_steps(%s::json)", [json.dumps(stored)])
             self.sql("select signal(%s)", [name])
             core.fail(self.sql, job, outcome="dead")
             # Left by another transaction because of a lock: the leader's.

@@ -182,7 +182,7 @@ def test_what_a_worker_commits_late_belongs_to_a_job_that_it_still_has(dsn: str,
     with core.session(dsn, autocommit=False) as late:
         if what == "step":
             step = {"id": str(job.id), "token": job.token, "name": "second", "undo": {**UNDO, "payload": {"n": 2}}}
-            stored = core.runner(late)("select outcome from store_steps(%s::jsonb, true)", [json.dumps([step])])
+            stored = core.runner(late)("select outcome from store_steps(%s::json, true)", [json.dumps([step])])
             assert stored == [("stored",)]
         elif what == "child":
             assert child(core.runner(late), job) == "started"
@@ -216,7 +216,7 @@ def test_who_follows_a_job_and_its_other_steps_do_not_hold_up_a_step(dsn: str, s
     step = {"id": str(job.id), "token": job.token, "name": "second"}
     with core.session(dsn, autocommit=False) as other:
         core.put(core.runner(other), after=[job.id])
-        assert sql("select outcome from store_steps(%s::jsonb, true)", [json.dumps([step])]) == [("stored",)]
+        assert sql("select outcome from store_steps(%s::json, true)", [json.dumps([step])]) == [("stored",)]
 
 
 def beside_a_change(dsn: str, sql: Sql, table: str, id_: Any, query: str, params: list[Any]) -> list[tuple[Any, ...]]:

@@ -8,8 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
 
 from tests.support import sql_core as core
+from tests.support.json_values import values
 from tests.support.mutants import mutant
 from tests.support.sql_clock import Clock, clock_fixture, each_clock_fixture  # noqa: F401 - fixtures
 from tests.support.sql_core import Claimed, Sql
@@ -22,6 +24,21 @@ def test_the_first_result_of_a_step_stays(each_sql: Sql) -> None:
     assert store(each_sql, job, "a", 2) == "existing"
     assert store(each_sql, job, "b", {"x": [None]}) == "stored"
     assert read(each_sql, job) == {"a": 1, "b": {"x": [None]}}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(values)
+@example({"zebra": 1, "ab": 1e22, "c": -0.0})
+def test_a_result_is_read_as_it_was_stored(sql: Sql, value: Any) -> None:
+    text = json.dumps(value)
+    assume("\\u0000" not in text)
+    job = started(sql)
+    assert store(sql, job, "a", value) == "stored"
+    sql("insert into steps (job, name, kind, started_at, finished_at) values (%s, 'b', 'step', now(), now())", [job.id])
+    sql("select store_step_result(%s, %s, 'b', %s)", [job.id, job.token, text])
+    rows = sql("select name, result from read_steps(array[%s]::uuid[], array[%s]::bigint[])", [job.id, job.token])
+    assert [repr(json.loads(result or "null")) for _, result in rows] == [repr(json.loads(text))] * 2  # order and types
+    core.finish(sql, job)
 
 
 def test_a_stale_worker_stores_and_reads_no_step(each_sql: Sql) -> None:
@@ -41,7 +58,7 @@ def test_a_job_whose_row_is_locked_holds_up_no_other_jobs_step(dsn: str, sql: Sq
     with core.session(dsn, autocommit=False) as other:
         other.execute("select cancel(array[%s]::uuid[])", [held.id])
         some = [{"id": str(j.id), "token": j.token, "name": "a", "result": 1} for j in (held, free)]
-        outcomes = core.firsts(sql("select outcome from store_steps(%s::jsonb) order by place", [json.dumps(some)]))
+        outcomes = core.firsts(sql("select outcome from store_steps(%s::json) order by place", [json.dumps(some)]))
     assert outcomes == ["locked", "stored"]
 
 

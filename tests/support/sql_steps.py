@@ -13,7 +13,7 @@ UNDO = {"task": "undo", "payload": {}}
 
 def store(sql: Sql, job: Claimed, name: str, result: Any = None, **more: Any) -> str:
     step = {"id": str(job.id), "token": job.token, "name": name, "result": result, "attempt": 1, "seconds": 0, **more}
-    return sql("select outcome from store_steps(%s::jsonb)", [json.dumps([step])])[0][0]
+    return sql("select outcome from store_steps(%s::json)", [json.dumps([step])])[0][0]
 
 
 def read(sql: Sql, job: Claimed) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def park(sql: Sql, tenant: str | None = "acme", *, ended: bool = False) -> str:
     sql("select enqueue('shop.fail', p_tenant => %s)", [tenant])
     ((id_, token),) = sql("select id, token from claim('w', '{default}', 1)")
     step = {"id": str(id_), "token": token, "name": "charge", "result": 1, "undo": {"task": "shop.fail"}}
-    sql("select store_steps(%s::jsonb)", [json.dumps([step])])
+    sql("select store_steps(%s::json)", [json.dumps([step])])
     wait = {"wait": {"kind": "signal", "name": "approved", "seconds": None}}
     outcome = {"id": str(id_), "token": token} | ({"outcome": "succeeded"} if ended else {"outcome": "parked"} | wait)
     sql("select finish('{}', '{}', %s::jsonb)", [json.dumps([outcome])])

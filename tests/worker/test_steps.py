@@ -63,6 +63,28 @@ async def test_a_step_runs_once_however_often_its_job_does(hf: Holdfast) -> None
     assert (stored.name, stored.kind, stored.result) == ("charge", "step", {"order": "o-1", "cents": 100})
 
 
+async def test_a_result_is_the_same_in_every_run(hf: Holdfast) -> None:
+    runs: list[str] = []
+
+    async def prices() -> dict[str, Any]:
+        return {"zebra": 1, "ab": 1e22, "c": -0.0, "d": "\u2028"}
+
+    async def price(ctx: Context) -> dict[str, Any]:
+        async with ctx.transaction():
+            pass
+        return await prices()
+
+    @hf.task()
+    async def order(*, ctx: Context = CONTEXT) -> None:
+        runs.append(repr([await ctx.step("prices", prices), await ctx.step("price", price, ctx)]))
+        await ctx.sleep("pause")
+
+    job = order.enqueue()
+    async with working(hf):
+        await ended(hf, job.id)
+    assert runs == [repr([await prices()] * 2)] * 2
+
+
 async def test_steps_run_in_parallel(hf: Holdfast) -> None:
     both = asyncio.Barrier(2)
 

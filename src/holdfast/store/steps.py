@@ -29,7 +29,7 @@ class StepCalls:
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
-        self._store = f"SELECT outcome FROM {schema}.store_steps(%s::jsonb, %s) ORDER BY place"
+        self._store = f"SELECT outcome FROM {schema}.store_steps(%s::json, %s) ORDER BY place"
         self._read = (
             "SELECT place, name, kind, finished, timed_out, result, ref::text, detail "
             f"FROM {schema}.read_steps(%s::uuid[], %s::bigint[])"
@@ -47,7 +47,7 @@ class StepCalls:
 
     def keep_result(self, step: NewStep) -> Call[None]:
         """Store the result of a step that was stored in its function's own transaction."""
-        sql = f"SELECT {self.schema}.store_step_result(%s::uuid, %s, %s, %s::jsonb, %s::jsonb)"
+        sql = f"SELECT {self.schema}.store_step_result(%s::uuid, %s, %s, %s::json, %s::jsonb)"
         result, undo = (None if each is None else bytes(each).decode() for each in (step.result, step.undo))
         return Call(sql, (step.id, step.token, step.name, result, undo), lambda _: None)
 

@@ -1,10 +1,11 @@
 -- Store steps that have ended: an array of {"id", "token", "name", "result", "attempt", "seconds" (it took), "undo"}.
+-- A result keeps its text, which jsonb would change: later runs must iterate over it in the same order as the first.
 -- Return for each, by its place from 1 on: stored; existing (the job has a step of that name: the first one stays);
 -- lost (the token is no longer the job's); locked (another transaction holds the job's row: to be sent again). p_hold:
 -- the job cannot be reclaimed before the caller's transaction has ended, whose other rows belong to the step.
 -- Locks: live rows of jobs without steps so far, and with p_hold of all, skipping locked ones; rows of steps, which
 --   wait only for a stale worker's open transaction: 100 ms at most, and then one by one.
-create or replace function store_steps(p_steps jsonb, p_hold boolean default false) returns table (place integer, outcome text)
+create or replace function store_steps(p_steps json, p_hold boolean default false) returns table (place integer, outcome text)
 language plpgsql security definer set search_path from current set jit = off set enable_seqscan = off
 set enable_bitmapscan = off set lock_timeout = '100ms' set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
@@ -13,7 +14,7 @@ declare
 begin
     -- Into a variable: rows that were returned would stay if the statement fails at its end.
     with given as materialized (
-        select g.* from rows from (jsonb_to_recordset(p_steps) as (
+        select g.* from rows from (json_to_recordset(p_steps) as (
             id uuid, token bigint, name text, result json, undo jsonb, attempt smallint, seconds double precision))
             with ordinality as g(id, token, name, result, undo, attempt, seconds, place)),
     held as materialized (
@@ -42,11 +43,11 @@ begin
     from given g;
     return query select u.place::integer, u.outcome from unnest(v_outcomes) with ordinality u(outcome, place);
 exception when lock_not_available then
-    if jsonb_array_length(p_steps) = 1 then
+    if json_array_length(p_steps) = 1 then
         return query select 1, 'locked';
         return;
     end if;
-    for v_step in select s.value, s.ordinality from jsonb_array_elements(p_steps) with ordinality s loop
-        return query select v_step.ordinality::integer, s.outcome from store_steps(jsonb_build_array(v_step.value), p_hold) s;
+    for v_step in select s.value, s.ordinality from json_array_elements(p_steps) with ordinality s loop
+        return query select v_step.ordinality::integer, s.outcome from store_steps(json_build_array(v_step.value), p_hold) s;
     end loop;
 end $$;
