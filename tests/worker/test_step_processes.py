@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Status
 from holdfast.client.database import Database
 from holdfast.settings import Settings
-from tests.support.running import working
+from tests.support.running import ended, working
 from tests.support.workers import APPS
 
 
@@ -30,6 +30,13 @@ async def test_a_handler_in_a_child_process_has_steps(durable: Holdfast) -> None
     durable.signal("go", "now")
     async with working(durable):
         assert await job.aresult(60) == [36, 2, 42, "now"]
+
+
+async def test_a_child_process_waits_for_the_steps_of_a_handler_that_fails(durable: Holdfast) -> None:
+    job = durable.registry.tasks["parallel_in_process"].enqueue()
+    async with working(durable):
+        assert (await ended(durable, job.id)).status is Status.FAILED
+    assert [(each.name, each.result) for each in durable.jobs.steps(job.id)] == [("charge", 7)]
 
 
 async def test_a_step_runs_in_a_process_of_its_own(durable: Holdfast) -> None:

@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from holdfast.client import Channel, Holdfast, Task
@@ -50,6 +50,7 @@ from holdfast.worker.messages import (
     pack,
 )
 from holdfast.worker.prefetch import Lease
+from holdfast.worker.threads import Threads
 
 MB = 1 << 20
 PR_SET_PDEATHSIG = 1
@@ -219,18 +220,20 @@ class Handlers:
         self._opened = contextlib.AsyncExitStack()
         self._limit = _limit(settings)
         self._loop = loop
+        self._threads = Threads("holdfast-step")
         self.out_of_memory = False
 
     def execute(self, job: Job, report: Report, carried: Any) -> Outcome | None:
         """Return the outcome of one attempt; None if it succeeded and returned nothing. carried: the context of the
         worker's middleware, or the job's headers."""
         task = self._tasks[job.task]
+        link = JobLink(task.hf, job, report, self._max_result, self._threads)
         try:
-            args, kwargs = self._arguments(task, job, report)
+            args, kwargs = self._arguments(task, job, link)
             with task.hf.registry.around_attempt.resumed(carried):
                 result = task.handler(*args, **kwargs)
                 if task.is_async:  # a copy of the context: the runner's own lacks the middleware's variables
-                    result = self._loop.run(result, context=contextvars.copy_context())
+                    result = self._loop.run(_run(result, link), context=contextvars.copy_context())
             return self._judge.succeeded(job, result)
         except (Parked, BaseExceptionGroup) as error:
             try:
@@ -243,13 +246,13 @@ class Handlers:
         except BaseException as error:
             return self._judge.failed(job, error)
 
-    def _arguments(self, task: Task[Any, Any], job: Job, report: Report) -> Call:
+    def _arguments(self, task: Task[Any, Any], job: Job, link: JobLink) -> Call:
         args, kwargs = task.signature.call(job)
         for name, resource in task.signature.resources.items():
             kwargs[name] = self._resource(resource)
         if task.signature.context_name is None:
             return args, kwargs
-        return with_context(task, make_context(job, JobLink(task.hf, job, report, self._max_result)), args, kwargs)
+        return with_context(task, make_context(job, link), args, kwargs)
 
     def _resource(self, resource: Resource[Any]) -> Any:
         """Return the resource, opened on first use and kept until the process ends."""
@@ -258,7 +261,8 @@ class Handlers:
         return self._resources[resource]
 
     def close(self) -> None:
-        """Close the resources that were opened."""
+        """Close the resources that were opened, and end the threads of steps."""
+        self._threads.shutdown()
         self._loop.run(self._opened.aclose())
 
     def _failed_by_memory(self, job: Job, error: MemoryError) -> Outcome:
@@ -266,6 +270,13 @@ class Handlers:
         if outcome.error is not None:
             outcome.error["message"] = (outcome.error["message"] or "out of memory") + self._limit
         return outcome
+
+
+async def _run(handling: Coroutine[Any, Any, Any], link: JobLink) -> Any:
+    try:
+        return await handling
+    finally:
+        await link.end_steps()
 
 
 def find_task(module: str, name: str, settings: Settings) -> Task[Any, Any]:

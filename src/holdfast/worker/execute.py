@@ -25,7 +25,7 @@ from holdfast.telemetry import logs, sentry
 from holdfast.worker.link import encode_result
 
 if TYPE_CHECKING:
-    from holdfast.worker.link import Links
+    from holdfast.worker.link import JobLink, Links
     from holdfast.worker.processes import Processes
     from holdfast.worker.threads import Threads
 
@@ -146,19 +146,25 @@ class Attempts:
             kwargs[name] = self._resources[resource]
         if task.signature.context_name is None and not around:
             return await self._run(task, job, args, kwargs)
-        context = make_context(job, self._links.make(job))
+        link = self._links.make(job)
+        context = make_context(job, link)
         args, kwargs = with_context(task, context, args, kwargs)
         if not around:
-            return await self._run_or_park(task, job, args, kwargs)
+            return await self._run_or_park(task, job, args, kwargs, link)
         async with self._around.entered(context):
-            return await self._run_or_park(task, job, args, kwargs)
+            return await self._run_or_park(task, job, args, kwargs, link)
 
-    async def _run_or_park(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _run_or_park(
+        self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any], link: JobLink
+    ) -> Any:
         """Run the handler. If it waits for something, return that as an outcome, which is no error for middleware."""
         try:
             return await self._run(task, job, args, kwargs)
         except (Parked, BaseExceptionGroup) as error:
             return park(job, error)
+        finally:
+            if task.is_async:
+                await link.end_steps()
 
     async def _run(self, task: Task[Any, Any], job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not task.is_async:

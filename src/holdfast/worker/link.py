@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from holdfast.model.outbox import Emitted
     from holdfast.store.wire.session import Session
     from holdfast.store.wire.transaction import Transaction
-    from holdfast.worker.steps import RunningStep, Steps
+    from holdfast.worker.stepcalls import RunningStep
+    from holdfast.worker.steps import Steps
     from holdfast.worker.stepstore import StepStore
+    from holdfast.worker.threads import Threads
 
 log = logs.get("worker")
 Report = Callable[[Job, Progressed | LogLine], None]
@@ -95,13 +97,16 @@ def encode_result(task: Task[Any, Any], value: Any, max_size: int) -> bytes:
 class JobLink(Link):
     """The link of one job, in its worker or in a child process."""
 
-    __slots__ = ("_conn", "_hf", "_job", "_max_result", "_report", "_steps", "_store", "_turn")
+    __slots__ = ("_conn", "_hf", "_job", "_max_result", "_report", "_steps", "_store", "_threads", "_turn")
 
-    def __init__(self, hf: Holdfast, job: Job, report: Report, max_result: int, store: StepStore | None = None) -> None:
+    def __init__(
+        self, hf: Holdfast, job: Job, report: Report, max_result: int, threads: Threads, store: StepStore | None = None
+    ) -> None:
         self._hf = hf
         self._job = job
         self._report = report
         self._max_result = max_result
+        self._threads = threads
         self._store = store
         self._steps: Steps | None = None
         self._turn = threading.Lock()  # at most one transaction is open
@@ -131,15 +136,20 @@ class JobLink(Link):
         if self._steps is None:
             from holdfast.worker.steps import Steps  # imported late: most jobs have no steps
 
-            self._steps = Steps(self._hf, self._job, self._store, self._max_result)
+            self._steps = Steps(self._hf, self._job, self._threads, self._store, self._max_result)
         return self._steps
+
+    async def end_steps(self) -> None:
+        """Cancel the steps that an async handler has left running, and wait for them."""
+        if self._steps is not None:
+            await self._steps.end()
 
     @property
     def _step(self) -> RunningStep | None:
         """Return the step whose function calls this."""
         if self._steps is None:
             return None
-        from holdfast.worker.steps import running_step
+        from holdfast.worker.stepcalls import running_step
 
         return running_step(self._job)
 
@@ -233,15 +243,16 @@ class JobLink(Link):
 class Links:
     """Makes the links of a worker's jobs."""
 
-    def __init__(self, hf: Holdfast, progress: Progress, steps: StepStore, max_result: int) -> None:
+    def __init__(self, hf: Holdfast, progress: Progress, threads: Threads, steps: StepStore, max_result: int) -> None:
         self.report = progress.report
         self._hf = hf
+        self._threads = threads
         self._steps = steps
         self._max_result = max_result
 
-    def make(self, job: Job) -> Link:
+    def make(self, job: Job) -> JobLink:
         """Return the link of a job."""
-        return JobLink(self._hf, job, self.report, self._max_result, self._steps)
+        return JobLink(self._hf, job, self.report, self._max_result, self._threads, self._steps)
 
     async def close(self) -> None:
         """Close the connection for steps."""

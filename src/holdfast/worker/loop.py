@@ -103,8 +103,9 @@ class Worker:
         at_once, mark_started = self._shutdown.at_once.is_set, self.finisher.mark_started
         processes = Processes(self.settings, at_once, mark_started, clock)
         steps = StepStore(self._session("steps"), hf.database.calls)
-        links = Links(hf, progress, steps, self.settings.max_result)
-        return make(hf, Threads("holdfast-job"), processes, links, self.settings, self._shutdown.refuse)
+        threads = Threads("holdfast-job")
+        links = Links(hf, progress, threads, steps, self.settings.max_result)
+        return make(hf, threads, processes, links, self.settings, self._shutdown.refuse)
 
     def _make_keeper(self, calls: Calls, beat: Beat, clock: Clock) -> LeaseKeeper:
         on_lost, refuse = self._slots.on_leases_lost, self._shutdown.refuse

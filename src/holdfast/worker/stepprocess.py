@@ -63,17 +63,11 @@ class StepProcess:
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"step process {self._name} took longer than {self._timeout:g} s") from None
         finally:
-            self._kill()
+            self.kill()
         return self._result(data)
 
-    async def arun(self) -> Any:
-        """Return the function's result."""
-        try:
-            return await asyncio.to_thread(self.run)
-        finally:
-            self._kill()
-
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Kill the process."""
         if self._popen is not None and self._popen.returncode is None:
             self._popen.kill()
             self._popen.wait()

@@ -8,13 +8,9 @@ raises Parked, which ends the run; the job runs again, from its start, when the 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
-import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -33,12 +29,13 @@ from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call
 from holdfast.store.jobs import job_fields
 from holdfast.store.steps import NewStep
-from holdfast.worker.stepprocess import StepProcess
+from holdfast.worker.stepcalls import RunningStep, canceled_and_ended, function_call, to_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable
 
     from holdfast.worker.stepstore import StepStore
+    from holdfast.worker.threads import Threads
 
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds, while another transaction holds the job's row
 T = TypeVar("T")
@@ -50,32 +47,10 @@ class AlreadyStored(BaseException):
     """Rolls back the transaction of a step that another run has stored meanwhile."""
 
 
-@dataclass(slots=True)
-class RunningStep:
-    """A step whose function runs. `settled`: its own transaction has stored it."""
-
-    job: Job
-    name: str
-    kind: ResultType
-    options: StepOptions
-    began: float
-    result: bytes | None = None
-    settled: bool = False
-
-
-_running: contextvars.ContextVar[RunningStep | None] = contextvars.ContextVar("holdfast_step", default=None)
-
-
-def running_step(job: Job) -> RunningStep | None:
-    """Return the step of this job whose function calls this."""
-    step = _running.get()
-    return step if step is not None and step.job is job else None
-
-
 class Steps:
     """The steps of one attempt."""
 
-    def __init__(self, hf: Holdfast, job: Job, store: StepStore | None, max_result: int) -> None:
+    def __init__(self, hf: Holdfast, job: Job, threads: Threads, store: StepStore | None, max_result: int) -> None:
         self._hf = hf
         self._job = job
         self._store = store
@@ -84,12 +59,31 @@ class Steps:
         self._known: dict[str, StoredStep] | None = None
         self._turn = asyncio.Lock()  # so that steps which run in parallel read what is stored once
         task = hf.registry.tasks.get(job.task)
-        self._is_async = task is None or task.is_async
+        timeout = None if task is None else task.timeout
+        self._ends = None if timeout is None else time.monotonic() + timeout
+        self._threads = threads if task is None or task.is_async else None
+        self._tasks: list[
+            asyncio.Task[Any] | None
+        ] = []  # those whose operations run; a nested step adds its task again
+        self._ended = False
 
     def run(self, steps: Does[Any]) -> Any:
         """Return the result, or in an async handler its coroutine."""
-        database = self._hf.database
-        return arun_steps(steps, database) if self._is_async else run_steps(steps, database)
+        return run_steps(steps, self._hf.database) if self._threads is None else self._arun(steps)
+
+    async def _arun(self, steps: Does[T]) -> T:
+        task = asyncio.current_task()
+        self._tasks.append(task)
+        try:
+            return await arun_steps(steps, self._hf.database)
+        finally:
+            self._tasks.remove(task)
+
+    async def end(self) -> None:
+        """Cancel the steps that an async handler has left running in other tasks, and wait for them: what they have
+        done is stored before the job's outcome, so that it can be undone."""
+        self._ended, own = True, asyncio.current_task()
+        await canceled_and_ended(lambda: {each for each in self._tasks if each is not None and each is not own})
 
     # The operations
 
@@ -105,12 +99,16 @@ class Steps:
         known, kind = (yield from self._known_step(name, "step")), result_type(function)
         if known is not None:
             return _read(kind, known)
-        step = RunningStep(self._job, name, kind, options, time.monotonic())
+        step = RunningStep(self._job, name, kind, options, time.monotonic(), self._ends)
         try:
             value = yield from self._call(step, function, args, kwargs)
         except AlreadyStored:
             return _read(kind, (yield from self._read_again(name)))
-        return (yield from self._keep(step, value))
+        kept, database = self._keep(step, value), self._hf.database
+        result = yield Work(lambda: run_steps(kept, database), lambda: to_the_end(arun_steps(kept, database)))
+        if step.canceled is not None:
+            raise step.canceled
+        return result
 
     def sleep(self, name: str, seconds: float) -> Does[None]:
         """Return when the sleep is over."""
@@ -184,6 +182,8 @@ class Steps:
             raise UsageError(
                 f"job {self._job.id} has already been finished by a ctx.transaction(); it has no more steps"
             )
+        if self._ended:
+            raise UsageError(f"the handler of job {self._job.id} has ended; it must await the steps that it starts")
         if self._known is None:
             locked: bool = yield Work(lambda: False, self._turn.acquire)  # only coroutines share a thread
             try:
@@ -227,7 +227,7 @@ class Steps:
         while True:
             tries += 1
             try:
-                return (yield _work(step, function, args, kwargs, self._is_async))
+                return (yield function_call(step, function, args, kwargs, self._threads))
             except Exception as error:
                 if step.settled or options.retry is None or tries >= options.retry.max_attempts:
                     raise
@@ -359,46 +359,3 @@ def result_type(function: Callable[..., Any]) -> ResultType:
 
 def _read(kind: ResultType, known: StoredStep) -> Any:
     return kind.read(None if known.result is None else _decode(known.result))
-
-
-@contextmanager
-def _within(step: RunningStep) -> Iterator[None]:
-    token = _running.set(step)
-    try:
-        yield
-    finally:
-        _running.reset(token)
-
-
-def _work(
-    step: RunningStep, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], is_async: bool
-) -> Work:
-    """Return the call of a step's function, where its runner wants it."""
-    handler = function.handler if isinstance(function, Task) else function
-    options = step.options
-    is_coroutine = inspect.iscoroutinefunction(handler)
-    if options.runner == "process":
-        process = StepProcess(handler, args, kwargs, options.timeout)
-        return Work(process.run, process.arun)
-    if is_coroutine and not is_async:
-        raise UsageError(f"step {step.name!r} is a coroutine function, and the handler of its job is not async")
-    if options.timeout is not None and not is_async:
-        raise UsageError(f"step {step.name!r} has a timeout: in a handler that is not async it needs runner='process'")
-    if options.runner is not None and options.runner != ("async" if is_coroutine else "thread"):
-        raise UsageError(
-            f"step {step.name!r} has runner {options.runner!r}, which does not fit its function {handler!r:.80}"
-        )
-
-    def run() -> Any:
-        with _within(step):
-            return handler(*args, **kwargs)
-
-    async def arun() -> Any:
-        with _within(step):
-            work = handler(*args, **kwargs) if is_coroutine else asyncio.to_thread(handler, *args, **kwargs)
-            if options.timeout is None:
-                return await work
-            async with asyncio.timeout(options.timeout):
-                return await work
-
-    return Work(run, arun)

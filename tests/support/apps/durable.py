@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import time
 from typing import Any
 
-from holdfast import CONTEXT, Context, Holdfast
+from holdfast import CONTEXT, Context, Fail, Holdfast
 
 hf = Holdfast()
+failing = threading.Event()
 
 
 def square(n: int) -> int:
@@ -33,6 +36,23 @@ def fail() -> None:
 
 def sit() -> None:
     time.sleep(60)
+
+
+def charge() -> int:
+    failing.wait()
+    return 7
+
+
+async def reserve() -> None:
+    raise Fail("sold out")
+
+
+@hf.task(name="parallel_in_process", runner="process")
+async def parallel_in_process(*, ctx: Context = CONTEXT) -> None:
+    try:
+        await asyncio.gather(ctx.step("charge", charge), ctx.step("reserve", reserve))
+    finally:
+        failing.set()
 
 
 @hf.task(name="label")
