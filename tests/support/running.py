@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast import Holdfast, JobInfo
+from holdfast import Holdfast, JobInfo, Status
 from holdfast.worker import Worker
 from tests.conftest import PATIENCE
 
@@ -49,6 +49,17 @@ async def ended(hf: Holdfast, job_id: str) -> JobInfo:
 
     info: JobInfo = await until(final)
     return info
+
+
+async def parked(hf: Holdfast, job: Any) -> str:
+    """Return what a job waits for, once it does."""
+
+    async def waits() -> str | None:
+        info = await hf.jobs.aget(job.id)
+        return info.waits_for if info is not None and info.status is Status.WAITING else None
+
+    found: str = await until(waits)
+    return found
 
 
 async def waiting(hf: Holdfast, job_id: str) -> JobInfo:

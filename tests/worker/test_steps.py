@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import CONTEXT, Context, Fail, Holdfast, Retry, Status, SyncContext, UsageError
-from tests.support.running import ended, until, working
+from tests.support.running import ended, parked, until, working
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 AGAIN = Retry.fixed(0, max_attempts=4)
@@ -27,17 +27,6 @@ class Charge:
 @dataclass
 class Approval:
     by: str
-
-
-async def waits(hf: Holdfast, job: Any) -> str:
-    """Return what a job waits for, once it does."""
-
-    async def parked() -> str | None:
-        info = await hf.jobs.aget(job.id)
-        return info.waits_for if info is not None and info.status is Status.WAITING else None
-
-    found: str = await until(parked)
-    return found
 
 
 async def test_a_step_runs_once_however_often_its_job_does(hf: Holdfast) -> None:
@@ -233,7 +222,7 @@ async def test_a_signal_reaches_the_job_that_waits_for_it(hf: Holdfast, first: s
             assert await hf.asignal("approved:1", Approval("ada"))
         job = await handler.aenqueue("1")
         if first == "the wait":
-            assert await waits(hf, job) == "signal approved:1"
+            assert await parked(hf, job) == "signal approved:1"
             assert await hf.asignal("approved:1", Approval("ada"))
         assert not hf.signal("approved:1", Approval("bob"))
         assert await job.aresult(40) == "ada"
@@ -249,7 +238,7 @@ async def test_a_signal_counts_when_its_transaction_commits(hf: Holdfast, dsn: s
             hf.signal("go", 1, conn=conn)
             conn.rollback()
             job = await handler.aenqueue()
-            await waits(hf, job)
+            await parked(hf, job)
             hf.signal("go", 2, conn=conn)
             conn.commit()
         assert await job.aresult(40) == 2
@@ -348,49 +337,6 @@ async def test_a_call_raises_what_became_of_the_child(hf: Holdfast) -> None:
         info = await ended(hf, job.id)
     assert (info.status, info.attempts) == (Status.FAILED, 1)
     assert info.last_error is not None and "is failed: Fail: no stock" in info.last_error["message"]
-
-
-async def test_a_job_that_fails_is_undone_in_reverse(hf: Holdfast) -> None:
-    undone: list[Any] = []
-
-    @hf.task()
-    async def refund(charge: Charge) -> None:
-        undone.append(charge)
-
-    @hf.task()
-    async def restock() -> None:
-        undone.append("restock")
-
-    async def pay(cents: int) -> Charge:
-        return Charge("o", cents)
-
-    @hf.task()
-    async def order(*, ctx: Context = CONTEXT) -> None:
-        await ctx.step("pay", pay, 1, undo=refund)
-        await ctx.step("reserve", pay, 2, undo=restock)
-        await ctx.step("pay more", pay, 3, undo=refund)
-        await ctx.wait_for("never")
-
-    job = order.enqueue()
-    async with working(hf):
-        await waits(hf, job)
-        await hf.jobs.acancel(job.id)
-        await until(lambda: len(undone) == 3)
-    assert undone == [Charge("o", 3), "restock", Charge("o", 1)]
-
-
-async def test_an_undo_that_is_no_task_is_refused_before_the_step(hf: Holdfast) -> None:
-    async def plain() -> None: ...
-
-    @hf.task(retry=Retry.none())
-    async def order(*, ctx: Context = CONTEXT) -> None:
-        undo: Any = plain
-        with pytest.raises(UsageError, match=r"undo is a task.*decorate .* with @hf.task"):
-            await ctx.step("pay", plain, undo=undo)
-
-    job = order.enqueue()
-    async with working(hf):
-        assert (await ended(hf, job.id)).status is Status.SUCCEEDED
 
 
 async def test_a_job_is_rerun_from_a_step(hf: Holdfast) -> None:

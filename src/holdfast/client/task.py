@@ -216,10 +216,10 @@ class Enqueuer(Generic[P, R]):
 
     def _scheduled_job(self, name: str, data: bytes) -> NewJob:
         payload.check_text(name, "a schedule's name", 200)
-        for each in fields(self._options):
-            if each.name not in SCHEDULED and getattr(self._options, each.name) is not None:
+        for each in self.given_options:
+            if each not in SCHEDULED:
                 raise UsageError(
-                    f"schedule {name!r} cannot have {each.name}=, because each slot makes a new job; allowed options "
+                    f"schedule {name!r} cannot have {each}=, because each slot makes a new job; allowed options "
                     f"of using(): {', '.join(SCHEDULED)}"
                 )
         return self._limited(self._job("", data))
@@ -266,6 +266,11 @@ class Enqueuer(Generic[P, R]):
     def tenant(self) -> str | None:
         """Return the tenant that `using()` has set."""
         return self._options.tenant
+
+    @property
+    def given_options(self) -> tuple[str, ...]:
+        """Return the names of the options that are set."""
+        return tuple(each.name for each in fields(self._options) if getattr(self._options, each.name) is not None)
 
     @property
     def argument_names(self) -> tuple[str, ...]:

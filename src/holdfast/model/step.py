@@ -11,6 +11,7 @@ from holdfast.model.outcome import Fail
 from holdfast.model.retry import Retry, check_policy
 
 Runner = Literal["async", "thread", "process"]
+NOT_OF_UNDO = ("delay", "run_at", "after", "deadline", "batch", "id", "conn")  # options of one job
 FOLLOWS = ("cancel", "skip", "run")  # on_failure: what becomes of a job if one that it follows does not succeed
 
 
@@ -48,6 +49,12 @@ class StepOptions:
             raise UsageError(
                 f"undo is a task, so that it can run as a job of its own; decorate {given.undo!r:.60} with @hf.task()"
             )
+        for each in given.undo.given_options if given.undo is not None else ():
+            if each in NOT_OF_UNDO:
+                raise UsageError(
+                    f"undo cannot have {each}=: it is enqueued when the job has failed, and starts after the undo of "
+                    "later steps"
+                )
         if given.retry is not None:
             check_policy(given.retry)
         if given.timeout is not None and not given.timeout > 0:

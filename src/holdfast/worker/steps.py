@@ -338,10 +338,10 @@ def refuse(refused: Sequence[str], job: Job, name: str) -> None:
 def undo_job(undo: Enqueuer[Any, Any], data: bytes, tenant: str | None) -> bytes:
     """Return the job that undoes a step, in the form of enqueue_many. Its first argument is the step's result, if it
     takes any. It is not checked: the step has ended, and a job that does not fit its task is a dead letter."""
+    if tenant is not None and undo.tenant is None:
+        undo = undo.using(tenant=tenant)  # before the job is made, whose dedupe key has the tenant
     names = undo.argument_names
     job = undo.job_of(b"{" + msgspec.json.encode(names[0]) + b":" + data + b"}" if names else b"{}")
-    if job.tenant is None:
-        job.tenant = tenant
     fields = job_fields(job)
     fields.pop("id")
     return msgspec.json.encode(fields)
