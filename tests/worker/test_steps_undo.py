@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from holdfast import CONTEXT, Context, Dedupe, Fail, Holdfast, Retry, Status, UsageError
+from holdfast import CONTEXT, Context, Dedupe, Fail, Holdfast, Limit, Retry, Status, UsageError
 from tests.support.running import ended, parked, until, working
+
+Sql = Callable[..., list[tuple[Any, ...]]]
 
 
 @dataclass
@@ -81,6 +84,33 @@ async def test_an_undo_with_a_dedupe_key_is_one_of_its_tenant(hf: Holdfast) -> N
     async with working(hf):
         await until(lambda: len(undone) == 2)
     assert undone == ["other", "acme"]
+
+
+async def test_undo_jobs_have_the_limits_of_their_task(hf: Holdfast, sql: Sql) -> None:
+    @hf.task(queue="undo", limits=[Limit("charge:{charge}", concurrency=1), Limit("tenant:{tenant}", rate=9)])
+    async def refund(charge: str) -> None: ...
+
+    @hf.task(queue="undo", limits=[Limit("number:{n}", concurrency=1)])
+    async def unfit(n: int) -> None: ...
+
+    async def pay() -> str:
+        return "c-1"
+
+    @hf.task()
+    async def order(*, ctx: Context = CONTEXT) -> None:
+        await ctx.step("pay", pay, undo=refund)
+        await ctx.step("pay more", pay, undo=unfit)
+        raise Fail("sold out")
+
+    job = order.using(tenant="acme").enqueue()
+    async with working(hf, queues="default"):
+        await ended(hf, job.id)
+        await until(lambda: all(each.undo_job for each in hf.jobs.steps(job.id)))
+    keys = [
+        sql("select keys from live where id = %(id)s union all select keys from later where id = %(id)s", {"id": id_})
+        for id_ in (each.undo_job for each in hf.jobs.steps(job.id))
+    ]
+    assert keys == [[(["charge:c-1", "tenant:acme"],)], [(None,)]], "an undo whose arguments do not fit only fails"
 
 
 @pytest.mark.parametrize(

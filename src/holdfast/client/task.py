@@ -227,11 +227,8 @@ class Enqueuer(Generic[P, R]):
     @property
     def _conn(self) -> Any:
         batch = self._options.batch
-        return (
-            self._options.conn
-            if batch is None or isinstance(batch, str | ChildBatch)
-            else self._options.conn or batch.conn
-        )
+        of_batch = None if batch is None or isinstance(batch, str | ChildBatch) else batch.conn
+        return self._options.conn or of_batch
 
     @property
     def _children(self) -> ChildBatch | None:
@@ -259,8 +256,12 @@ class Enqueuer(Generic[P, R]):
         return self._limited(self._job(parse_id(given) if given else ids.make(), data))
 
     def job_of(self, data: bytes) -> NewJob:
-        """Return the job of a payload that is not checked."""
-        return self._job(ids.make(), data)
+        """Return the job of a payload that is not checked; without limits if the arguments do not fit the task."""
+        job = self._job(ids.make(), data)
+        try:
+            return self._limited(job)
+        except Exception:  # also of str() of an argument, which may run application code
+            return job
 
     @property
     def tenant(self) -> str | None:
