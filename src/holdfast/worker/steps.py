@@ -20,7 +20,7 @@ from holdfast.client.children import ChildBatch, Gathered
 from holdfast.client.operation import Step as Work
 from holdfast.client.operation import Steps as Does
 from holdfast.client.operation import arun_steps, run_steps, sleep
-from holdfast.errors import LeaseLost, LockTimeout, UsageError
+from holdfast.errors import DatabaseUnavailable, LeaseLost, LockTimeout, UsageError
 from holdfast.model import payload
 from holdfast.model.job import Job, ids
 from holdfast.model.signature import ResultType, hints_of
@@ -44,7 +44,7 @@ _decode = msgspec.json.decode
 
 
 class AlreadyStored(BaseException):
-    """Rolls back the transaction of a step that another run has stored meanwhile."""
+    """Rolls back the transaction of a step that is stored already, by another run or by a call whose reply was lost."""
 
 
 class Steps:
@@ -149,7 +149,7 @@ class Steps:
             raise UsageError(f"ctx.call() takes a task, or task.using(...), got {task!r:.60}")
         known = yield from self._known_step(name, "call")
         if known is None:
-            yield from self._start_child(name, task, args, kwargs)
+            known = yield from self._start_child(name, task, args, kwargs)
         if known is None or not known.finished:
             raise Parked("call", name)
         ended = _decode(known.result or "{}")
@@ -285,12 +285,16 @@ class Steps:
 
     def _start_child(
         self, name: str, task: Enqueuer[Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Does[None]:
+    ) -> Does[StoredStep | None]:
+        """Enqueue a child. The pool repeats a call whose reply was lost, and then finds its step: return that."""
         own = task if task.tenant is not None or self._job.tenant is None else task.using(tenant=self._job.tenant)
         job = own.new_job(args, kwargs)
         calls = self._hf.database.calls.steps
         outcome: str = yield calls.start_child(self._job.id, self._job.lease.token, name, job_fields(job))
+        if outcome == "existing":
+            return (yield from self._read_again(name))
         self._check(outcome, name)
+        return None
 
     def _begin_batch(self, batch: ChildBatch) -> Does[str]:
         known = yield from self._known_step(batch.name, "batch")
@@ -300,7 +304,15 @@ class Steps:
     def _end_batch(self, batch: ChildBatch) -> Does[None]:
         """Enqueue the children, open and close their batch and store the step: all in one transaction."""
         parts, database = self._batch_parts(batch), self._hf.database
-        yield Work(lambda: database.sync_pool.run_together(parts), lambda: database.async_pool.run_together(parts))
+        together = Work(lambda: database.sync_pool.run_together(parts), lambda: database.async_pool.run_together(parts))
+        try:
+            try:
+                yield together
+            except DatabaseUnavailable:  # it may be committed: then its step is there
+                yield together
+        except AlreadyStored:
+            if (yield from self._read_again(batch.name)).ref != batch.id:
+                self._check("existing", batch.name)
 
     def _batch_parts(self, batch: ChildBatch) -> list[Call[Any] | Bulk]:
         calls, job = self._hf.database.calls, self._job
@@ -310,15 +322,21 @@ class Steps:
         detail = {"first": min(made), "last": max(made)} if made else {}
         begin = calls.steps.start_batch(job.id, job.lease.token, batch.name, batch.id, batch.tenant, detail)
         checked = Call(
-            begin.sql, begin.params, lambda rows: self._check(begin.read(rows), batch.name), prepare=begin.prepare
+            begin.sql, begin.params, lambda rows: self._check_begun(begin.read(rows), batch.name), prepare=begin.prepare
         )
         special = [each for each in batch.jobs if not each.plain]
         rest = [calls.jobs.enqueue_many(special, "existing")] if special else []
         bulks = Bulk.of([each for each in batch.jobs if each.plain])
         return [checked, *bulks, *rest, calls.batches.close(batch.id)]
 
+    def _check_begun(self, outcome: str, name: str) -> None:
+        """Raise for a step that was not begun; AlreadyStored if it is there."""
+        if outcome == "existing":
+            raise AlreadyStored
+        self._check(outcome, name)
+
     def _check(self, outcome: str, name: str) -> None:
-        """Raise for a step that another run has begun, which can only be one that has this job by now."""
+        """Raise for a step that was not begun, because the job belongs to another worker by now."""
         if outcome != "started":
             raise LeaseLost(f"job {self._job.id} no longer belongs to this worker; its step {name!r} was not begun")
 
