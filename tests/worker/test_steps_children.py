@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,3 +90,30 @@ async def test_a_batch_that_was_not_committed_fails_its_attempt(hf: Holdfast, mo
     async with working(hf):
         info = await ended(hf, job.id)
     assert info.last_error is not None and info.last_error["type"] == "DatabaseUnavailable"
+
+
+@pytest.mark.parametrize("how", ["inside", "failed", "never entered"])
+async def test_a_batch_is_gathered_after_it_was_enqueued(hf: Holdfast, how: str) -> None:
+    @hf.task()
+    async def label(n: int) -> None: ...
+
+    @hf.task(retry=Retry.none())
+    async def order(*, ctx: Context = CONTEXT) -> None:
+        labels = ctx.batch("labels")
+        if how == "inside":
+            async with labels:
+                label.using(batch=labels).enqueue(1)
+                await ctx.gather(labels)
+        if how == "failed":
+            with contextlib.suppress(ValueError):
+                async with labels:
+                    raise ValueError
+        await ctx.gather(labels)
+
+    job = order.enqueue()
+    async with working(hf):
+        info = await ended(hf, job.id)
+    assert info.last_error is not None
+    assert info.last_error["message"] == (
+        "batch 'labels' is not enqueued: it is when its `with ctx.batch(...)` block ends; gather it after that"
+    )

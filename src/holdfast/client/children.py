@@ -58,6 +58,12 @@ class ChildBatch:
         self._open = False
         if not failed and not self.stored:
             yield from self._end(self)
+            self.stored = True
+
+    @property
+    def enqueued(self) -> bool:
+        """Return whether the block has ended and the children are there."""
+        return self.stored and not self._open
 
     def __enter__(self) -> ChildBatch:
         return run_steps(self._enter(), self._hf.database)

@@ -133,6 +133,11 @@ class Steps:
         """Return how the children of a batch ended."""
         if not isinstance(batch, ChildBatch):
             raise UsageError(f"ctx.gather() takes a batch made by ctx.batch(), got {batch!r:.60}")
+        if not batch.enqueued:
+            raise UsageError(
+                f"batch {batch.name!r} is not enqueued: it is when its `with ctx.batch(...)` block ends; gather it "
+                "after that"
+            )
         known = (yield from self._all()).get(batch.name)
         if known is None or not known.finished:
             raise Parked("batch", batch.name)
