@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, Status
 from holdfast.client.database import Database
 from holdfast.settings import Settings
-from tests.support.running import ended, working
-from tests.support.workers import APPS
+from holdfast.worker.stepprocess import StepProcess, StepProcessFailed
+from tests.support.children import alive
+from tests.support.running import ended, until, working
+from tests.support.workers import APPS, worker
 
 
 @pytest.fixture
@@ -49,6 +54,31 @@ async def test_a_step_runs_in_a_process_of_its_own(durable: Holdfast) -> None:
         "StepProcessFailed: ValueError: no",
         "TimeoutError: step process sit took longer than 0.5 s",
     ]
+
+
+@pytest.mark.parametrize("how", ["worker killed", "timeout", "canceled", "worker stopped"])
+async def test_the_process_of_a_step_ends_with_its_step_and_all_that_it_started(
+    dsn: str, durable: Holdfast, tmp_path: Path, how: str
+) -> None:
+    job = durable.registry.tasks["starts_another"].enqueue(4.0 if how == "timeout" else None)
+    with worker(dsn, tmp_path, "durable", poll=0.2, grace=0.1) as process:
+        await until(lambda: process.notes() and len(process.notes()[0]) == 2)
+        found = [int(each) for each in process.notes()[0]]
+        if how == "worker killed":
+            process.kill()
+        elif how == "worker stopped":
+            await asyncio.to_thread(process.stop)
+        elif how == "canceled":
+            await durable.jobs.acancel(job.id)
+        # The kernel kills the process of a killed worker before it can end others.
+        await until(lambda: not any(map(alive, found[:1] if how == "worker killed" else found)))
+
+
+def test_a_process_that_is_canceled_before_it_starts_is_not_started() -> None:
+    process = StepProcess(os.getpid, (), {}, None)
+    process.kill()
+    with pytest.raises(StepProcessFailed, match="the process of getpid was canceled"):
+        process.run()
 
 
 async def test_a_result_may_be_larger_than_a_pipe_holds(durable: Holdfast) -> None:

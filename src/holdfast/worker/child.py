@@ -1,8 +1,7 @@
 """The main loop of a worker's child process: read a job, call its handler in the main thread, return the result.
 
-The child gets two descriptors. Jobs and results go through a socket. The other is the read end of a pipe whose write
-end only the worker holds: end of file means that the worker is gone, and the child must exit. A thread waits for that.
-On Linux the kernel also kills the child, which works even while a handler holds the GIL.
+The child gets two descriptors: a socket for jobs and results, and the pipe by which it notices that its worker is gone
+(parent.py).
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ from holdfast.worker.messages import (
     in_child,
     pack,
 )
+from holdfast.worker.parent import die_with
 from holdfast.worker.prefetch import Lease
 from holdfast.worker.threads import Threads
 
 MB = 1 << 20
-PR_SET_PDEATHSIG = 1
 _serving = False
 
 
@@ -68,26 +67,9 @@ def main(worker: int, jobs: int, lifeline: int) -> None:
     _serving = True
     for number in (jobs, lifeline):
         os.set_inheritable(number, False)  # programs that a handler starts must not keep them open
-    _die_with(worker, lifeline)
+    die_with(worker, lifeline)
     _take_signals()
     Child(Line(socket.socket(fileno=jobs))).serve()
-
-
-def _die_with(worker: int, lifeline: int) -> None:
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != worker:  # it ended before prctl()
-        os._exit(1)
-    threading.Thread(target=_outlast, args=(lifeline,), name="holdfast-lifeline", daemon=True).start()
-
-
-def _outlast(lifeline: int) -> None:
-    with contextlib.suppress(OSError):
-        while os.read(lifeline, 1024):
-            pass
-    os.killpg(0, signal.SIGKILL)
 
 
 def _take_signals() -> None:

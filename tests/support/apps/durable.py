@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
-from holdfast import CONTEXT, Context, Fail, Holdfast
+from holdfast import CONTEXT, Context, Fail, Holdfast, Retry
 
 hf = Holdfast()
 failing = threading.Event()
@@ -34,6 +36,13 @@ def fail() -> None:
     raise ValueError("no")
 
 
+def start_another() -> None:
+    """Start a program, note both process ids, and wait for it."""
+    other = subprocess.Popen(["sleep", "60"])
+    Path(os.environ["RECORD"]).write_text(f"{os.getpid()} {other.pid}\n")
+    other.wait()
+
+
 def sit() -> None:
     time.sleep(60)
 
@@ -53,6 +62,11 @@ async def parallel_in_process(*, ctx: Context = CONTEXT) -> None:
         await asyncio.gather(ctx.step("charge", charge), ctx.step("reserve", reserve))
     finally:
         failing.set()
+
+
+@hf.task(name="starts_another", retry=Retry.none())
+async def starts_another(timeout: float | None, *, ctx: Context = CONTEXT) -> None:
+    await ctx.step("start", start_another, runner="process", timeout=timeout)
 
 
 @hf.task(name="label")
