@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from holdfast import CONTEXT, Context, Fail, Holdfast, Retry, Status
+from holdfast import CONTEXT, Context, Delivery, Fail, Holdfast, Retry, Status, SyncContext
 from tests.support import sql_core as core
 from tests.support.running import ended, until, working
+
+Sql = Callable[..., list[tuple[Any, ...]]]
 
 
 def running(hf: Holdfast, id_: str) -> bool:
@@ -120,6 +123,64 @@ async def test_a_step_that_is_being_stored_when_its_task_times_out_is_undone(hf:
             other.commit()
         assert (await ended(hf, job.id)).status is Status.DEAD
         await until(lambda: undone)
+
+
+@pytest.fixture
+def paid(sql: Sql) -> Iterator[None]:
+    sql("create table public.paid (key text)")
+    yield
+    sql("drop table public.paid")
+
+
+@pytest.mark.parametrize("runner", ["async", "thread"])
+async def test_parallel_steps_have_a_transaction_each(hf: Holdfast, sql: Sql, paid: None, runner: str) -> None:
+    """All are open at once, also when the first of them commits, which marks the job as one with steps."""
+    both, both_threads = asyncio.Barrier(3), threading.Barrier(3)
+
+    async def pay(n: int, ctx: Context) -> int:
+        async with ctx.transaction() as conn:
+            await conn.execute("insert into public.paid values (%s)", [ctx.step_key])
+            await ctx.aemit("ledger", n, key=f"{ctx.step_key} {n}")
+            await both.wait()
+            ctx.set_result(n)
+        return n
+
+    def pay_in_a_thread(n: int, ctx: SyncContext) -> int:
+        with ctx.transaction() as conn:
+            conn.execute("insert into public.paid values (%s)", [ctx.step_key])
+            ctx.emit("ledger", n, key=f"{ctx.step_key} {n}")
+            both_threads.wait()
+            ctx.set_result(n)
+        return n
+
+    @hf.task(retry=Retry.none())
+    async def order(*, ctx: Context = CONTEXT) -> list[int]:
+        function: Any = pay if runner == "async" else pay_in_a_thread
+        return await asyncio.gather(*(ctx.step(f"pay {n}", function, n, ctx) for n in range(3)))
+
+    @hf.channel("ledger", queue="elsewhere")
+    async def deliver(message: Delivery[int]) -> None: ...
+
+    job = order.enqueue()
+    async with working(hf, queues="default"):
+        assert await job.aresult(40) == [0, 1, 2]
+    assert sorted(sql("table public.paid")) == [(f"{job.id}:pay {n}",) for n in range(3)]
+    assert sql("select count(*) from outbox where channel = 'ledger'") == [(3,)]
+
+
+async def test_a_step_has_no_transaction_inside_the_jobs(hf: Holdfast) -> None:
+    async def pay(ctx: Context) -> None:
+        ctx.transaction()
+
+    @hf.task(retry=Retry.none())
+    async def order(*, ctx: Context = CONTEXT) -> None:
+        async with ctx.transaction():
+            await ctx.step("pay", pay, ctx)
+
+    job = order.enqueue()
+    async with working(hf):
+        info = await ended(hf, job.id)
+    assert info.last_error is not None and "has a transaction open already" in info.last_error["message"]
 
 
 async def test_a_handler_that_has_ended_starts_no_more_steps(hf: Holdfast) -> None:

@@ -186,8 +186,10 @@ class JobLink(Link):
     def _step_transaction(self, step: RunningStep) -> Transaction:
         """Return a transaction that stores the step with the rows of its function."""
         from holdfast.store.wire.transaction import Transaction
-        from holdfast.worker.steps import refuse
+        from holdfast.worker.steps import Commit
 
+        if self._turn.locked():
+            raise UsageError(f"job {self._job.id} has a transaction open already; do all its work in that one")
         if step.settled:
             raise UsageError(
                 f"step {step.name!r} has already been stored by a ctx.transaction(); use one for all its work"
@@ -202,9 +204,9 @@ class JobLink(Link):
             lambda: self.steps().refusal(step),
             settle,
             self._job.id,
-            self._turn,
-            self._opened,
-            lambda refused: refuse(refused, self._job, step.name),
+            step.turn,
+            step.opened,
+            Commit(step).check,
         )
 
     def emit(self, channel: Any, payload: Any, key: str, order: str | None) -> Emitted:
@@ -219,15 +221,17 @@ class JobLink(Link):
         self._conn = conn
 
     def _open_one(self, name: str, *, is_async: bool) -> Any:
-        if self._conn is None:
+        step = self._step
+        conn = self._conn if step is None or step.conn is None else step.conn
+        if conn is None:
             raise UsageError(
                 f"ctx.{name}() was called outside of an open ctx.transaction(), which commits the message with the "
                 f"job's changes; to emit it by itself, call hf.outbox.{name}(None, ...)"
             )
-        if inspect.iscoroutinefunction(self._conn.execute) != is_async:
+        if inspect.iscoroutinefunction(conn.execute) != is_async:
             kind, twin = ("not async", "ctx.emit") if is_async else ("async", "await ctx.aemit")
             raise UsageError(f"this job's transaction is {kind}: use {twin}(...)")
-        return self._conn
+        return conn
 
     def _finish(self) -> Call[list[str]]:
         job, calls = self._job, self._hf.database.calls

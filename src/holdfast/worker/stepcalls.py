@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.client import Task
@@ -42,6 +43,12 @@ class RunningStep:
     result: bytes | None = None
     settled: bool = False
     canceled: asyncio.CancelledError | None = None
+    turn: threading.Lock = field(default_factory=threading.Lock)  # at most one transaction of the step is open
+    conn: Any = None  # of that transaction
+
+    def opened(self, conn: Any) -> None:
+        """Note the connection of the open transaction; None when it ends."""
+        self.conn = conn
 
     @property
     def patience(self) -> float | None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.worker.threads import Threads
 
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds, while another transaction holds the job's row
+_LOCKED_FOR = 3.0  # seconds that the transaction of a step waits for it
 T = TypeVar("T")
 COUNTS = ("total", "succeeded", "failed", "canceled")
 _decode = msgspec.json.decode
@@ -346,16 +347,31 @@ class Steps:
             raise LeaseLost(f"job {self._job.id} no longer belongs to this worker; its step {name!r} was not begun")
 
 
-def refuse(refused: Sequence[str], job: Job, name: str) -> None:
-    """Raise for a step that could not be stored in its function's transaction, which is then rolled back."""
-    if "existing" in refused:
-        raise AlreadyStored
-    if "locked" in refused:
-        raise LockTimeout(
-            f"another transaction holds job {job.id}; step {name!r} was rolled back and may succeed later"
-        )
-    if refused:
-        raise LeaseLost(f"job {job.id} no longer belongs to this worker; everything in step {name!r} was rolled back")
+class Commit:
+    """Decides whether a step's own transaction may commit, from what the call that stores the step returned."""
+
+    def __init__(self, step: RunningStep) -> None:
+        self._step = step
+        self._until: float | None = None
+
+    def check(self, refused: Sequence[str]) -> bool:
+        """Return whether the step is stored. Return False to store it again while the job's row is locked: a parallel
+        step may be about to commit. Raise if it is refused; then the transaction is rolled back."""
+        if "existing" in refused:
+            raise AlreadyStored
+        job, name, now = self._step.job, self._step.name, time.monotonic()
+        if "locked" in refused:
+            self._until = self._until or now + _LOCKED_FOR
+            if now < self._until:
+                return False
+            raise LockTimeout(
+                f"another transaction holds job {job.id}; step {name!r} was rolled back and may succeed later"
+            )
+        if refused:
+            raise LeaseLost(
+                f"job {job.id} no longer belongs to this worker; everything in step {name!r} was rolled back"
+            )
+        return True
 
 
 def undo_job(undo: Enqueuer[Any, Any], data: bytes, tenant: str | None) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # Most seconds between finish() and the commit. Meanwhile the job's row is locked and cannot be reclaimed, so the server
 # ends the transaction of a worker that was frozen or disconnected at this point.
 COMMIT_WITHIN = 10.0
+_PAUSE = 0.02  # seconds before the last call is repeated
 
 
 class Transaction:
@@ -41,7 +43,7 @@ class Transaction:
         job: str,
         turn: threading.Lock,
         opened: Callable[[Any], None],
-        check: Callable[[list[str]], None] | None = None,
+        check: Callable[[list[str]], bool] | None = None,
     ) -> None:
         self._sync_pool = sync_pool
         self._async_pool = async_pool
@@ -50,7 +52,9 @@ class Transaction:
         self._job = job
         self._turn = turn
         self._opened = opened  # called with the connection when the transaction opens, and with None when it ends
-        self._check = check or self._check_lease  # raises for what the last call refused
+        self._check = (
+            check or self._check_lease
+        )  # returns whether the last call succeeded, False to repeat it; raises if it was refused
         self._conn: Any = None
 
     def __enter__(self) -> psycopg.Connection[Any]:
@@ -68,7 +72,8 @@ class Transaction:
         with self._stack:
             if error is not None:
                 raise error
-            self._check(run_on(self._conn, self._last_call()))
+            while not self._check(run_on(self._conn, self._last_call())):
+                time.sleep(_PAUSE)
         if error is None:  # and committed
             self._settled()
         return error is not None  # psycopg.Rollback: rolled back without an error
@@ -89,7 +94,8 @@ class Transaction:
         async with self._astack:
             if error is not None:
                 raise error
-            self._check(await arun_on(self._conn, self._last_call()))
+            while not self._check(await arun_on(self._conn, self._last_call())):  # noqa: ASYNC110 - the database decides
+                await asyncio.sleep(_PAUSE)
         if error is None:
             self._settled()
         return error is not None
@@ -115,9 +121,10 @@ class Transaction:
         limit = f"set_config('idle_in_transaction_session_timeout', '{int(COMMIT_WITHIN * 1000)}', true)"
         return replace(call, sql=f"WITH soon AS MATERIALIZED (SELECT {limit}) SELECT f.* FROM soon, ({call.sql}) f")
 
-    def _check_lease(self, refused: list[str]) -> None:
+    def _check_lease(self, refused: list[str]) -> bool:
         if refused:
             raise LeaseLost(
                 f"job {self._job} no longer belongs to this worker (its lease was lost, or the job has ended); "
                 "everything in its transaction was rolled back"
             )
+        return True
