@@ -241,6 +241,25 @@ async def test_hung_functions_of_steps_take_no_thread_from_others(hf: Holdfast) 
     assert threads[0].startswith("holdfast-job-")
 
 
+async def test_a_stopping_worker_releases_a_job_whose_step_hangs_in_a_thread(hf: Holdfast) -> None:
+    began, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        release.wait()
+
+    @hf.task()
+    async def hangs(*, ctx: Context = CONTEXT) -> None:
+        await ctx.step("hang", hang)
+
+    job = hangs.enqueue()
+    async with working(hf, grace=0.1):
+        await until(began.is_set)
+    info = hf.jobs.get(job.id)
+    release.set()
+    assert info is not None and (info.status, info.attempts) == (Status.QUEUED, 0)
+
+
 async def test_a_task_times_out_though_its_steps_thread_hangs(hf: Holdfast) -> None:
     release = threading.Event()
 

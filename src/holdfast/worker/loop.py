@@ -103,7 +103,7 @@ class Worker:
         at_once, mark_started = self._shutdown.at_once.is_set, self.finisher.mark_started
         processes = Processes(self.settings, at_once, mark_started, clock)
         steps = StepStore(self._session("steps"), hf.database.calls)
-        threads = Threads("holdfast-job")
+        threads = Threads("holdfast-job", at_once)
         links = Links(hf, progress, threads, steps, self.settings.max_result)
         return make(hf, threads, processes, links, self.settings, self._shutdown.refuse)
 

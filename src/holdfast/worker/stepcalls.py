@@ -127,7 +127,8 @@ async def _in_thread(
         step.canceled = error
         if stop is not None:
             stop()
-        await asyncio.wait({call.future}, timeout=step.patience)
+        in_vain = step.job.lease.lost or threads.at_once()  # the step could not be stored, or the process ends
+        await asyncio.wait({call.future}, timeout=0 if in_vain else step.patience)
     finally:
         _leave_behind(step.job, call)
     return _result(step, call)
@@ -137,9 +138,9 @@ def _result(step: RunningStep, call: ThreadCall) -> Any:
     """Return or raise what the function did; if the caller was canceled, that, unless there is a result to store."""
     try:
         if not call.ended:
-            raise TimeoutError(f"step {step.name!r} took longer than {step.options.timeout} s; its thread runs on")
+            raise TimeoutError(f"step {step.name!r} took longer than {step.options.timeout:g} s; its thread runs on")
         return call.result()
-    except Exception:
+    except BaseException:
         if step.canceled is not None:
             raise step.canceled from None
         raise

@@ -62,8 +62,9 @@ class ThreadCall:
 class Threads:
     """The pool of one worker. Everything but `_serve` runs on the event loop."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, at_once: Callable[[], bool] = lambda: False) -> None:
         self._name = name
+        self.at_once = at_once  # whether the worker has stopped waiting for running jobs
         self._calls: queue.SimpleQueue[ThreadCall | None] = queue.SimpleQueue()
         self._ended: deque[ThreadCall] = deque()
         self._collect_pending = False  # whether _collect is scheduled on the loop
