@@ -56,6 +56,7 @@ def test_an_application_is_found_in_the_current_folder() -> None:
         ("shop_app:xyz", "has no 'xyz'; did you mean shop_app:hf"),
         ("shop_app:other", "shop_app:other is of type int, not a Holdfast application; did you mean shop_app:hf"),
         ("shop_app", "names no attribute; write MODULE:ATTRIBUTE, as in shop_app:hf"),
+        ("json:xyz", "module 'json' has no 'xyz'; json holds no Holdfast application"),
         (":hf", "names no module"),
         ("json:dumps", "is of type function, not a Holdfast application; json holds none"),
         ("broken_app:hf", r"importing 'broken_app' failed at .*broken_app.py:3: NameError: name 'not_defined'"),
