@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from holdfast.cli.dashboard import listen
 from holdfast.cli.dev import watched
 from holdfast.store.dev.embedded import EmbeddedPostgres
 from holdfast.testing import scratch_database
@@ -123,6 +125,15 @@ def test_dev_warns_when_the_code_names_another_database(dsn: str, pg18: str, tmp
         assert expected in line and "secret" not in program.output
         program.process.send_signal(signal.SIGTERM)
         assert program.ended() == 0
+
+
+def test_a_taken_port_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        listening = listen(port)
+        assert listening is not None
+        with listening:
+            assert capsys.readouterr().err == f"port {port} is taken; using {listening.getsockname()[1]}\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="hidden folders are recognized by their names")

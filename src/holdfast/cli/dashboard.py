@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib.util
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from holdfast.cli import render
 from holdfast.cli.load import load_app, redirect
 from holdfast.client import Holdfast
 from holdfast.errors import ConfigurationError
@@ -24,8 +27,11 @@ def listen(port: int) -> socket.socket | None:
         return None
     try:
         return socket.create_server((HOST, port))
-    except OSError:
-        return socket.create_server((HOST, 0))
+    except OSError as error:
+        listening = socket.create_server((HOST, 0))
+        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be opened ({os.strerror(error.errno or 0)})"
+        render.note(f"port {port} {why}; using {listening.getsockname()[1]}", "yellow")
+        return listening
 
 
 def address(listening: socket.socket) -> str:

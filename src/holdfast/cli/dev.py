@@ -35,7 +35,7 @@ def dev(
     target: Target,
     *,
     queues: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Queues to serve. Default: those of all tasks.")
+        str | None, typer.Option(metavar="NAMES", help="Queues to serve. Default: those of all tasks and schedules.")
     ] = None,
     concurrency: Concurrency = None,
     port: Annotated[
