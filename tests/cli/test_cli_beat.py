@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -61,6 +63,61 @@ def poll() -> None: ...
 @hf.task(name="shop.clean")
 def clean(older_than: int, now: bool) -> None: ...
 """
+MAIN = """
+from celery_shop import hf, report
+
+
+@hf.task(name="shop.poll")
+def poll_often() -> None: ...
+"""
+CODED = """
+
+poll.schedule("poll", "0 * * * *")
+report.schedule("report", "* * * * *", "full")
+"""
+ENTRIES = {
+    "dropped": """
+from celery import Celery
+
+app = Celery("dropped", broker="memory://")
+app.conf.beat_schedule = {"poll": {"task": "shop.poll", "schedule": 60, "options": {"priority": 9}}}
+""",
+    "plain": """
+from celery import Celery
+
+app = Celery("plain", broker="memory://")
+app.conf.beat_schedule = {
+    "poll": {"task": "shop.poll", "schedule": 60},
+    "report": {"task": "shop.report", "schedule": 60, "args": ["full"]},
+}
+""",
+    "arguments": """
+import enum
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from uuid import UUID
+
+from celery import Celery
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+NAME = UUID("01a1f1e3-5169-7000-8000-763c681c5e11")
+TIMES = [datetime(2026, 1, 2, 3, tzinfo=UTC), [date(2026, 1, 2), Decimal("1.5")]]
+app = Celery("arguments", broker="memory://")
+app.conf.beat_schedule = {
+    "nobody": {"schedule": 60},
+    "timeless": {"task": "shop.report"},
+    "names": {"task": "shop.report", "schedule": 60, "kwargs": {"class": 1, "a b": 2, "days": 3}},
+    "times": {"task": "shop.report", "schedule": 60, "args": TIMES, "kwargs": {"at": {"id": NAME}}},
+    "unordered": {"task": "shop.report", "schedule": 60, "args": [[{3}]]},
+    "strange": {"task": "shop.report", "schedule": 60, "args": [Color.RED]},
+    "keyword": {"task": "shop.import", "schedule": 60},
+}
+""",
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +126,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("beat")
     (folder / "celery_proj.py").write_text(PROJECT)
     (folder / "celery_shop.py").write_text(SHOP)
+    (folder / "celery_main.py").write_text(MAIN)
+    (folder / "celery_coded.py").write_text(SHOP + CODED)
+    for name in ("dropped", "plain", "arguments"):
+        (folder / f"celery_{name}.py").write_text(ENTRIES[name])
+    (folder / "celery_package").mkdir()
+    (folder / "celery_package/__init__.py").touch()
+    (folder / "celery_package/celery.py").write_text(ENTRIES["plain"])
     (folder / "shop.py").write_text(SHOP.replace("now: bool", "now: bool = False"))
     return folder
 
@@ -78,7 +142,7 @@ def folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(project)
     monkeypatch.syspath_prepend(str(project))
     yield project
-    for name in ("celery_shop", "shop"):
+    for name in ("celery_shop", "celery_main", "celery_coded", "shop"):
         sys.modules.pop(name, None)
 
 
@@ -93,10 +157,13 @@ def test_it_is_printed_as_code(folder: Path, dsn: str) -> None:
     assert "# option priority=3 was left out" in lines
     assert "clean.schedule('clean', Cron('*/20 9,11,13,15,17 * * 1-5', zone='Europe/Berlin'), 30)" in lines
     assert "from shop import report" in lines
-    assert "# The imports are guessed from the names of the tasks: point them at your Holdfast tasks." in lines
+    assert (
+        "# The imports are guessed from the names of the tasks; --tasks MODULE:ATTRIBUTE takes them from a Holdfast "
+        "application." in lines
+    )
     assert (
         "# left out: odd: every 7 s has no cron expression, because it does not divide a day; "
-        "the nearest is 6 s: '*/6 * * * * *'" in lines
+        "the nearest single cron line is every 6 s: '*/6 * * * * *'" in lines
     )
 
 
@@ -128,6 +195,29 @@ def test_the_printed_code_runs(folder: Path, dsn: str) -> None:
     }
 
 
+def test_imports_come_from_the_application_that_has_the_tasks(folder: Path, dsn: str) -> None:
+    done = holdfast(dsn, "import-beat", "celery_proj:app", "--tasks", "celery_main:hf")
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if "import " in line and "celery_" in line and line[0] != "#"] == [
+        "from celery_main import poll_often",
+        "from celery_shop import report",
+    ]
+    assert "guessed" not in done.stdout
+    assert lines[0].startswith("# Made by `holdfast import-beat celery_proj:app --tasks celery_main:hf`.")
+    assert "poll_often.schedule('often 1/3', Cron('0,45 */3 * * * *', zone='Europe/Berlin'))" in lines
+    left_out = [line for line in lines if line.startswith("# left out: clean: ")]
+    assert "missing a required argument: 'now'" in left_out[0], "its arguments do not fit the task"
+    assert done.exit_code == 1
+    names: dict[str, Any] = {}
+    exec(done.stdout, names)  # noqa: S102 - our own output
+    assert "poll" in sys.modules["celery_main"].hf.registry.schedules
+
+
+def test_tasks_and_register_exclude_each_other(folder: Path, dsn: str) -> None:
+    done = holdfast(dsn, "import-beat", "celery_proj:app", "--tasks", "celery_shop:hf", "--register", "celery_shop:hf")
+    assert done.exit_code == 2 and "--tasks is for printing; --register names the application already" in done.stderr
+
+
 def test_it_is_registered_for_the_tasks_of_an_application(folder: Path, dsn: str, sql: Sql) -> None:
     done = holdfast(dsn, "import-beat", "celery_proj:app", "--register", "celery_shop:hf", "--dsn", dsn)
     assert done.exit_code == 1 and "registered 5 schedules" in done.stdout
@@ -140,9 +230,72 @@ def test_it_is_registered_for_the_tasks_of_an_application(folder: Path, dsn: str
     ]
 
 
+def test_a_dropped_option_is_reported_and_counts_as_left_out(folder: Path, dsn: str) -> None:
+    printed = holdfast(dsn, "import-beat", "celery_dropped:app", "--tasks", "celery_shop:hf")
+    assert printed.exit_code == 1 and "# option priority=9 was left out\npoll.schedule('poll'" in printed.stdout
+    done = holdfast(dsn, "import-beat", "celery_dropped:app", "--register", "celery_shop:hf", "--dsn", dsn)
+    assert done.exit_code == 1 and "registered 1 schedule;" in done.stdout
+    assert "poll: option priority=9 was left out" in done.stderr
+
+
+def test_schedules_that_are_in_the_code_are_not_registered_again(folder: Path, dsn: str, sql: Sql) -> None:
+    arguments = "import-beat", "celery_plain:app", "--register", "celery_coded:hf", "--dsn", dsn
+    done = holdfast(dsn, *arguments)
+    assert (done.exit_code, done.stderr) == (0, "poll: its line in celery_coded:hf differs, and stays\n")
+    assert done.stdout == "2 schedules are already in celery_coded:hf; nothing to register\n"
+    assert sql("select count(*) from schedules") == [(0,)]
+    sys.modules["celery_coded"].hf.registry.schedules.pop("report")
+    done = holdfast(dsn, *arguments)
+    assert done.exit_code == 0
+    assert done.stdout == "registered 1 schedule; 1 is already in celery_coded:hf; see: holdfast schedules\n"
+    assert sql("select name from schedules") == [("report",)]
+
+
+def test_arguments_are_printed_as_valid_python(folder: Path, dsn: str) -> None:
+    done = holdfast(dsn, "import-beat", "celery_arguments:app", "--tasks", "celery_shop:hf")
+    assert "# left out: nobody: it names no task" in done.stdout
+    assert "# left out: timeless: it has no schedule" in done.stdout
+    assert "# left out: unordered: argument {3} is a set, which JSON does not have; use a list" in done.stdout
+    done = holdfast(dsn, "import-beat", "celery_arguments:app")
+    assert "# left out: strange: argument <Color.RED: 1> of type Color cannot be written as code" in done.stdout
+    called: list[tuple[Any, ...]] = []
+    code = "".join(line for line in done.stdout.splitlines(keepends=True) if not line.startswith("from shop"))
+
+    class Task:
+        def schedule(self, *args: Any, **kwargs: Any) -> None:
+            called.append((*args, kwargs))
+
+    exec(code, {"report": Task(), "task_import": Task()})  # noqa: S102 - our own output
+    moment = datetime(2026, 1, 2, 3, tzinfo=UTC)
+    name = UUID("01a1f1e3-5169-7000-8000-763c681c5e11")
+    assert called == [
+        ("names", "* * * * *", {"class": 1, "a b": 2, "days": 3}),
+        ("times", "* * * * *", moment, [moment.date(), Decimal("1.5")], {"at": {"id": name}}),
+        ("keyword", "* * * * *", {}),
+    ]
+
+
 def test_what_is_no_celery_application_is_refused(folder: Path, dsn: str) -> None:
     done = holdfast(dsn, "import-beat", "celery_shop:hf")
     assert done.exit_code == 2 and "celery_shop:hf is of type Holdfast, not a Celery application" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("celery_package:app", "no Celery application in celery_package; try celery_package.celery:app"),
+        ("celery_package:celery", "celery_package.celery:app"),
+        ("celery_package", "names no attribute; write MODULE:ATTRIBUTE, as in celery_package.celery:app"),
+        ("celery_package.celery", "names no attribute; write MODULE:ATTRIBUTE, as in celery_package.celery:app"),
+        ("celery_package.celery:xyz", "has no 'xyz'; did you mean celery_package.celery:app?"),
+        ("celery_shop:xyz", "module 'celery_shop' has no 'xyz'; celery_shop holds no Celery application"),
+        ("celery_shop", "names no attribute; write MODULE:ATTRIBUTE, as in celery_shop:app"),
+        (":app", "names no module; write MODULE:ATTRIBUTE, as in proj.celery:app"),
+    ],
+)
+def test_the_right_celery_application_is_suggested(folder: Path, dsn: str, target: str, expected: str) -> None:
+    done = holdfast(dsn, "import-beat", target)
+    assert done.exit_code == 2 and expected in done.stderr
 
 
 OFTEN = ["often 1/3", "often 2/3", "often 3/3"]
@@ -205,3 +358,17 @@ def test_the_lines_of_an_interval_have_its_slots_and_no_others(every: int) -> No
 def test_what_cron_text_cannot_say_is_refused(given: Any) -> None:
     with pytest.raises(NotConvertible, match="cron expression"):
         cron_texts(given)
+
+
+@pytest.mark.parametrize(
+    ("every", "why"),
+    [
+        (0, "^an interval must be positive, got 0 s$"),
+        (-60.0, "^an interval must be positive, got -60 s$"),
+        (0.5, "because it is not in whole seconds; the nearest single cron line is every 1 s"),
+        (37 * 60, r"does not divide a day; the nearest single cron line is every 1800 s: '\*/30 "),
+    ],
+)
+def test_the_reason_is_the_interval_s_own(every: float, why: str) -> None:
+    with pytest.raises(NotConvertible, match=why):
+        cron_texts(every)

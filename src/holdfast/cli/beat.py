@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli import render
-from holdfast.cli.load import load_app, load_object, redirect
+from holdfast.cli.beat_code import Source, check_writable, program, source
+from holdfast.cli.load import CELERY, load_app, load_object, redirect, wrong_type
 from holdfast.cli.options import Dsn, Schema
-from holdfast.errors import ConfigurationError, HoldfastError, hint
+from holdfast.errors import ConfigurationError, HoldfastError, UsageError, hint
 from holdfast.model.beat import Entry, NotConvertible, read
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.client.task import Task
+    from holdfast.model.job import NewJob
 
 Celery = Annotated[
     str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="The Celery application, as in proj.celery:app.")
+]
+Tasks = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE:ATTRIBUTE", help="Import the tasks of this Holdfast application, as in jobs:hf."),
 ]
 Register = Annotated[
     str | None,
@@ -27,33 +32,35 @@ Register = Annotated[
 ]
 
 
-def import_beat(celery: Celery, *, register: Register = None, dsn: Dsn = None, schema: Schema = None) -> None:
+def import_beat(
+    celery: Celery, *, tasks: Tasks = None, register: Register = None, dsn: Dsn = None, schema: Schema = None
+) -> None:
     """Print the beat schedule of a Celery application as Python code, or register it; exit 1 if something is left out.
 
     Reads app.conf.beat_schedule, including add_periodic_task():
     crontabs and intervals, with args, kwargs, queue and expires.
+    An entry that cannot be converted, and any other option, is left out.
     Celery has to be installed where this runs; nothing is sent to its
     broker.
     """
-    app = load_celery(celery)
-    found, left_out = entries(app)
+    if tasks is not None and register is not None:
+        raise UsageError("--tasks is for printing; --register names the application already")
+    found, left_out = entries(load_celery(celery))
     if register is None:
-        for line in code(celery, found, left_out):
-            render.echo(line)
+        _print(celery, tasks, found, left_out)
     else:
         hf = load_app(register)
         redirect(hf, dsn=dsn, schema=schema)
-        left_out += _register(hf, found)
-        _report(len(found), left_out)
-    if left_out:
+        _register(hf, register, found, left_out)
+    if left_out or any(each.dropped for each in found):
         raise typer.Exit(1)
 
 
 def load_celery(target: str) -> Any:
     """Return a Celery application with all its periodic tasks."""
-    _, app = load_object(target)
+    module, app = load_object(target, CELERY)
     if not hasattr(getattr(app, "conf", None), "beat_schedule"):
-        raise ConfigurationError(f"{target} is of type {type(app).__name__}, not a Celery application")
+        raise wrong_type(target, module, app, CELERY)
     try:
         app.loader.init_worker()  # as `celery beat` does: imports the modules that add periodic tasks
         app.finalize()
@@ -74,68 +81,69 @@ def entries(app: Any) -> tuple[list[Entry], list[str]]:
     return found, left_out
 
 
-def code(target: str, found: Sequence[Entry], left_out: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a program that declares the schedules."""
-    names = _names(found)
-    yield f"# Made by `holdfast import-beat {target}`. Put each line beside its task."
-    yield "# The imports are guessed from the names of the tasks: point them at your Holdfast tasks."
-    if any(each.cron.zone != "UTC" for each in found):
-        yield from ("from holdfast import Cron", "")
-    yield from (*_imports(names), "")
-    for each in found:
-        yield from (f"# {note}" for note in each.notes)
-        yield _line(each, names[each.task])
-    yield from (f"# left out: {each}" for each in left_out)
+def _print(celery: str, tasks: str | None, found: list[Entry], left_out: list[str]) -> None:
+    """Print the schedules as a program; move those that cannot be written from `found` to `left_out`."""
+    _keep(found, left_out, check_writable)
+    command = f"holdfast import-beat {celery}"
+    sources: dict[str, Source] | None = None
+    if tasks is not None:
+        hf, command = load_app(tasks), f"{command} --tasks {tasks}"
+        _keep(found, left_out, lambda each: _job(hf, each))
+        module = tasks.partition(":")[0]
+        sources = {each.task: source(_task(hf, each.task), module) for each in found}
+    for line in program(command, found, sources, left_out):
+        render.echo(line)
 
 
-def _names(found: Iterable[Entry]) -> dict[str, str]:
-    """Return the name in the code of each task: its last part, or all of them where two share that."""
-    tasks = {each.task for each in found}
-    shared = Counter(task.rpartition(".")[2] for task in tasks)
-    return {
-        task: _identifier(task if shared[task.rpartition(".")[2]] > 1 else task.rpartition(".")[2]) for task in tasks
-    }
-
-
-def _identifier(text: str) -> str:
-    kept = "".join(each if each.isalnum() else "_" for each in text)
-    return kept if kept.isidentifier() else f"task_{kept}"
-
-
-def _imports(names: dict[str, str]) -> Iterator[str]:
-    for task, name in sorted(names.items()):
-        module, _, function = task.rpartition(".")
-        if module and function.isidentifier():
-            yield f"from {module} import {function}" + ("" if function == name else f" as {name}")
-        else:
-            yield f"# {name}: the task {task!r}, wherever it is"
-
-
-def _line(entry: Entry, name: str) -> str:
-    using = f".using({_keywords(entry.options)})" if entry.options else ""
-    cron = entry.cron
-    when = repr(cron.text) if cron.zone == "UTC" else f"Cron({cron.text!r}, zone={cron.zone!r})"
-    given = [repr(entry.name), when, *map(repr, entry.args), *([_keywords(entry.kwargs)] if entry.kwargs else [])]
-    return f"{name}{using}.schedule({', '.join(given)})"
-
-
-def _keywords(given: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in given.items())
-
-
-def _register(hf: Holdfast, found: list[Entry]) -> list[str]:
-    """Register the schedules of known tasks; return what is left out, with the reason."""
-    before, left_out = set(hf.registry.schedules), []
+def _keep(found: list[Entry], left_out: list[str], check: Callable[[Entry], object]) -> None:
+    """Move the entries that a check refuses to what is left out, with the reason."""
     for each in [*found]:
         try:
-            _task(hf, each.task).using(**each.options).schedule(each.name, each.cron, *each.args, **each.kwargs)
+            check(each)
         except HoldfastError as error:
             left_out.append(f"{each.name}: {error}")
             found.remove(each)
-    added = [made for name, made in hf.registry.schedules.items() if name not in before]
-    with hf:
-        hf.database.sync_pool.run(hf.database.calls.schedules.register(added))
-    return left_out
+
+
+def _register(hf: Holdfast, target: str, found: list[Entry], left_out: list[str]) -> None:
+    """Register the schedules of known tasks that the code does not declare, and report; move what cannot be
+    registered from `found` to `left_out`."""
+    before = dict(hf.registry.schedules)
+    declared = [each for each in found if each.name in before]
+    differing = [each for each in declared if not _is_declared(hf, each)]
+    found[:] = [each for each in found if each.name not in before]
+    _keep(found, left_out, lambda each: _schedule(hf, each))
+    if added := [made for name, made in hf.registry.schedules.items() if name not in before]:
+        with hf:
+            hf.database.sync_pool.run(hf.database.calls.schedules.register(added))
+    _report(target, found, declared)
+    for each in differing:
+        render.note(f"{each.name}: its line in {target} differs, and stays", "yellow")
+    for each in found:
+        for text in each.dropped:
+            render.note(f"{each.name}: {text}", "yellow")
+    for text in left_out:
+        render.note(f"left out: {text}", "yellow")
+
+
+def _schedule(hf: Holdfast, entry: Entry) -> None:
+    _task(hf, entry.task).using(**entry.options).schedule(entry.name, entry.cron, *entry.args, **entry.kwargs)
+
+
+def _job(hf: Holdfast, entry: Entry) -> NewJob:
+    """Return the job of an entry, or raise HoldfastError if its task is unknown or its arguments do not fit."""
+    return _task(hf, entry.task).using(**entry.options).new_job(entry.args, entry.kwargs)
+
+
+def _is_declared(hf: Holdfast, entry: Entry) -> bool:
+    """Return whether the schedule of this name in the code has the same slots and makes the same jobs."""
+    code = hf.registry.schedules[entry.name]
+    try:
+        job = _job(hf, entry)
+    except HoldfastError:
+        return False
+    same = all(getattr(job, each) == getattr(code.job, each) for each in ("task", "payload", "queue", "deadline"))
+    return same and (entry.cron.text, entry.cron.zone) == (code.cron.text, code.cron.zone)
 
 
 def _task(hf: Holdfast, name: str) -> Task[Any, Any]:
@@ -147,7 +155,11 @@ def _task(hf: Holdfast, name: str) -> Task[Any, Any]:
     raise ConfigurationError(f"no task {name!r} is registered{hint(name, tasks)}")
 
 
-def _report(registered: int, left_out: Iterable[str]) -> None:
-    render.echo(f"registered {render.plural(registered, 'schedule')}; see: holdfast schedules")
-    for text in left_out:
-        render.note(f"left out: {text}", "yellow")
+def _report(target: str, registered: Sequence[Entry], declared: Sequence[Entry]) -> None:
+    schedules = render.plural(len(declared), "schedule")
+    already = f"{'is' if len(declared) == 1 else 'are'} already in {target}"
+    if declared and not registered:
+        render.echo(f"{schedules} {already}; nothing to register")
+    else:
+        rest = f"; {len(declared)} {already}" if declared else ""
+        render.echo(f"registered {render.plural(len(registered), 'schedule')}{rest}; see: holdfast schedules")

@@ -30,7 +30,8 @@ class NotConvertible(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of `beat_schedule`: a task by name, when it comes due, its arguments, options of using(), and notes."""
+    """An entry of `beat_schedule`: a task by name, when it comes due, its arguments, options of using(), notes, and
+    what is said of dropped options."""
 
     name: str
     task: str
@@ -39,23 +40,32 @@ class Entry:
     kwargs: dict[str, Any]
     options: dict[str, Any]
     notes: list[str]
+    dropped: list[str]
 
 
 def read(name: str, given: Mapping[str, Any], zone: str) -> list[Entry]:
     """Return an entry of `beat_schedule`, or several if it takes several cron expressions; raise NotConvertible with
     the reason if no cron expression can represent it."""
-    options = dict(given.get("options") or {})
-    texts = cron_texts(given["schedule"])
-    notes = [f"option {each}={value!r} was left out" for each, value in options.items() if not _kept(each, value)]
+    fields = dict(given)  # of a dict, or of Celery's ScheduleEntry
+    task, options = fields.get("task"), dict(fields.get("options") or {})
+    args, kwargs = tuple(fields.get("args") or ()), dict(fields.get("kwargs") or {})
+    if not task:
+        raise NotConvertible("it names no task")
+    if fields.get("schedule") is None:
+        raise NotConvertible("it has no schedule")
+    texts = cron_texts(fields["schedule"])
+    _check_arguments(args, kwargs)
+    dropped = [f"option {each}={value!r} was left out" for each, value in options.items() if not _kept(each, value)]
     return [
         Entry(
             name=name if len(texts) == 1 else f"{name} {number}/{len(texts)}",
-            task=given["task"],
+            task=task,
             cron=Cron(text, zone),
-            args=tuple(given.get("args") or ()),
-            kwargs=dict(given.get("kwargs") or {}),
+            args=args,
+            kwargs=kwargs,
             options={OPTIONS[each]: value for each, value in options.items() if _kept(each, value)},
-            notes=[*_of_several(name, texts), *notes] if number == 1 else [],
+            notes=_of_several(name, texts) if number == 1 else [],
+            dropped=dropped if number == 1 else [],
         )
         for number, text in enumerate(texts, 1)
     ]
@@ -67,8 +77,27 @@ def _of_several(name: str, texts: Collection[str]) -> list[str]:
     )
 
 
+def _check_arguments(args: tuple[Any, ...], kwargs: Mapping[Any, Any]) -> None:
+    for name in kwargs:
+        if not isinstance(name, str):
+            raise NotConvertible(f"the name of an argument must be a string, got {name!r}")
+    for found in _sets((*args, *kwargs.values())):
+        raise NotConvertible(
+            f"argument {found!r:.60} is a {type(found).__name__}, which JSON does not have; use a list"
+        )
+
+
+def _sets(value: Any) -> Iterator[Any]:
+    """Yield the sets in an argument."""
+    if isinstance(value, set | frozenset):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _sets(each)
+
+
 def _kept(option: str, value: Any) -> bool:
-    return option in OPTIONS and (option == "queue" or isinstance(value, int | float))
+    return option in OPTIONS and (option == "queue" or (isinstance(value, int | float) and value > 0))
 
 
 def cron_texts(schedule: Any) -> list[str]:
@@ -84,13 +113,16 @@ def cron_texts(schedule: Any) -> list[str]:
 
 
 def _interval_texts(seconds: float) -> list[str]:
+    if not seconds > 0:
+        raise NotConvertible(f"an interval must be positive, got {seconds:g} s")
     texts = dict(_intervals())
     if seconds in texts:
         return [texts[int(seconds)]]
     near = min(texts, key=lambda each: abs(each - seconds))
-    nearest = f"the nearest is {near} s: {texts[near]!r}"
-    if seconds < 1 or seconds % 1 or DAY % seconds:
-        raise NotConvertible(f"every {seconds:g} s has no cron expression, because it does not divide a day; {nearest}")
+    nearest = f"the nearest single cron line is every {near} s: {texts[near]!r}"
+    if seconds % 1 or DAY % seconds:
+        why = "is not in whole seconds" if seconds % 1 else "does not divide a day"
+        raise NotConvertible(f"every {seconds:g} s has no cron expression, because it {why}; {nearest}")
     lines = list(_lines(int(seconds)))
     if len(lines) > MOST_LINES:
         raise NotConvertible(f"every {seconds:g} s takes {len(lines)} cron expressions; {nearest}")
