@@ -49,7 +49,6 @@ VARIES = (
     (re.compile(r"~?\b\d+(\.\d+)? (ms|s|min|h|d)\b"), "SPAN"),
     (re.compile(r"[·▁▂▃▄▅▆▇█]{4,}"), "CHART"),
     (re.compile(r"\bby [\w.-]+@[\w.-]+"), "by ME"),
-    (re.compile(r"version \d+"), "version N"),
     (re.compile(r"127\.0\.0\.1:\d+"), "HOST"),
     (re.compile(r"\s+"), " "),
 )
