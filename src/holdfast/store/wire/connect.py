@@ -239,8 +239,8 @@ def explain(
         )
     if state == "42501":
         return ConfigurationError(
-            f"the database user may not do this ({brief}); do it as the owner of schema {settings.schema!r}, or grant "
-            f"the user a role that may: {settings.schema}_admin may all; others: _enqueue, _worker, _reader, _service"
+            f"the database user may not do this ({brief}); do it as the schema's owner, or grant the user a role that may: "
+            f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _service, _admin)"
         )
     if state.startswith(("22", "23")):
         return _explain_refusal(error, state, getattr(facts, "constraint_name", None), text)
