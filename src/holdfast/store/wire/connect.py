@@ -239,7 +239,7 @@ def explain(
         )
     if state == "42501":
         return ConfigurationError(
-            f"the database user may not do this ({brief}); do it as the schema's owner, or grant the user a role that may: "
+            f"the database user may not do this ({brief}); do it as the schema's owner, or grant the user a role: "
             f"GRANT {settings.schema}_worker TO <user> (or _enqueue, _reader, _service, _admin)"
         )
     if state.startswith(("22", "23")):
