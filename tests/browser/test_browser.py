@@ -62,6 +62,18 @@ def test_a_page_of_a_job_follows_it(site: Site, look: Look) -> None:
     assert page.locator("#acts button").count() == 0
 
 
+def test_a_page_of_a_job_shows_the_end_that_came_before_its_stream(site: Site, look: Look) -> None:
+    hf, _ = site
+    id_ = hf.registry.tasks["shop.send"].enqueue("ada").id
+    page = look(serving.token(hf, None))
+    with ThreadPoolExecutor(1) as threads:
+        page.route("**/live?*", lambda route: (threads.submit(hf.tick).result(), route.continue_()))
+        page.goto(f"/jobs/{id_}")
+        page.wait_for_selector("#why .state-succeeded")
+        page.wait_for_selector("#facts:has-text('1 of')")
+        assert "attempt 1" in page.inner_text("#life") and page.locator("#acts button").count() == 0
+
+
 def test_a_page_shows_what_changed_while_its_stream_was_cut(site: Site, look: Look) -> None:
     """Each stream of this test ends at once and says nothing."""
     hf, _ = site

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Dedupe, Holdfast, Limit, Retry
+from holdfast.model.job import PublicJob
 from holdfast.web import service
+from holdfast.web.dashboard import jobs
 from holdfast.web.dashboard.search import parse_args
 from holdfast.web.jobs import FEW
 from holdfast.web.problems import Problem
@@ -127,6 +129,37 @@ async def test_what_holds_a_job_up_is_linked_and_a_pause_is_ended_there(shop: Ho
         assert "Resumed tenant:acme." in page and "was paused" not in page
     async with browser(shop, serving.token(shop, "acme")) as tenant:
         assert (await tenant.post(f"/jobs/{id_}/resume", name="tenant:acme")).status_code == 403
+
+
+@pytest.mark.parametrize("everyone", [True, False])
+async def test_the_parts_of_a_page_agree_when_the_job_ends_while_it_is_read(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch, everyone: bool
+) -> None:
+    """The page comes from several queries; the job may start and end between them."""
+    id_ = await enqueue(shop, tenant="acme")
+    look, first = jobs.look, iter([True])
+
+    async def look_before_the_end(*args: Any) -> PublicJob:
+        found = await look(*args)
+        if next(first, False):
+            await shop.atick()
+        return found
+
+    monkeypatch.setattr(jobs, "look", look_before_the_end)
+    async with browser(shop, serving.token(shop, None if everyone else "acme")) as viewer:
+        page = words(await viewer.get(f"/jobs/{id_}"))
+        assert "succeeded It succeeded." in page or "succeeded it succeeded" in page
+        assert "attempt 1" in page and "Attempts 1 of" in page and "Cancel" not in page and "Edit" not in page
+
+
+async def test_all_parts_of_a_page_follow_the_same_changes_until_the_job_has_ended(shop: Holdfast) -> None:
+    id_ = await enqueue(shop)
+    parts = ("acts", "why", "life", "facts", "steps", "outcome")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        for follows in ('data-live="job figures"', 'data-live="job"'):
+            page = await viewer.get(f"/jobs/{id_}")
+            assert [each for each in parts if not re.search(rf'id="{each}" {follows}>', page)] == []
+            await shop.atick()
 
 
 async def test_a_delayed_job_is_started_now(shop: Holdfast) -> None:

@@ -104,7 +104,7 @@ async def test_a_follower_hears_of_new_figures_and_of_its_own_job() -> None:
     source = Source()
     broadcaster = Broadcaster(source.read)
     with broadcaster.follow(JOB) as mine, broadcaster.follow(None) as other:
-        await source.next_read()
+        assert await topics(mine) == ["job"]
         source.jobs[JOB] = "2"
         assert await topics(mine) == ["job"]
         source.at = "2"
@@ -113,10 +113,11 @@ async def test_a_follower_hears_of_new_figures_and_of_its_own_job() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_follower_hears_of_its_job_when_it_begins() -> None:
-    """The job may have changed between the page and its stream."""
+@pytest.mark.parametrize("mark", ["1", ""])  # empty: the job has ended
+async def test_a_follower_hears_of_its_job_when_it_begins(mark: str) -> None:
+    """The job may have changed, or ended, between the page and its stream."""
     source = Source()
-    source.jobs[JOB] = "1"
+    source.jobs[JOB] = mark
     broadcaster = Broadcaster(source.read)
     with broadcaster.follow(JOB) as mine:
         assert await topics(mine) == ["job"]

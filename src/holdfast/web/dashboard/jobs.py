@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.client.jobs import raw_args
-from holdfast.model.job import JobDetails, JobRow, PublicJob
+from holdfast.model.job import JobRow, PublicJob
 from holdfast.model.limit import LimitInfo
 from holdfast.model.why import Why
 from holdfast.web.dashboard import snippets
@@ -32,6 +32,7 @@ section = Section("Jobs", "/jobs", key="j", needs=READS)
 STATUSES = ("queued", "running", "retrying", "waiting", "succeeded", "failed", "dead", "canceled")
 WAITING = ("queued", "retrying")
 PARKED = "waiting"
+MOST_READS = 4  # of a job that changes while its page is read
 LONGEST_EDITED = 100_000  # bytes of arguments that a form may hold
 DEAD = ("failed", "dead")
 REASONS = {
@@ -78,34 +79,53 @@ async def show(visit: Visit, query: Search) -> Values:
 @section.page("/jobs/{job_id}", "job.html", READS)
 async def show_job(visit: Visit, job_id: UUID) -> Values:
     """Show one job."""
-    job, id_, errors = await look(visit, job_id), str(job_id), visit.calls.errors
-    attempts = await visit.run(errors.of_job(id_))
-    steps = await visit.run(visit.calls.steps.list(id_, visit.view))
-    relatives = await visit.run(visit.calls.steps.relatives(id_, visit.view))
-    nothing: Values = {name: [] for name in ("keys", "limits", "reasons", "notes", "logs")}
-    values: Values = {"details": None, "error": job.error, "sentence": REASONS[job.status], **nothing}
-    if visit.caller.everyone:
-        values |= await explain(visit, id_)
-    details: JobDetails | None = values["details"]
-    if details is not None and details.error is not None:
-        values["error"] = msgspec.Raw(details.error.encode())
+    job, values = await read_job(visit, job_id)
+    id_, details, relatives = job.id, values["details"], values["relatives"]
+    error = job.error if details is None or details.error is None else msgspec.Raw(details.error.encode())
     base = str(visit.request.base_url).rstrip("/")
-    values |= {"failure": failure(values["error"]), "progress": progress(job.progress)}
     return values | {
         "title": f"{job.task} {id_[-8:]}",
         "job": job,
         "job_id": id_,
-        "attempts": attempts,
-        "steps": steps,
+        "follows": "job" if job.ended else "job figures",  # of all parts: they are fetched together
+        "failure": failure(error),
+        "progress": progress(job.progress),
         "tree": tree(relatives),
         "graph": graph(id_, relatives),
-        "timeline": timeline(job, attempts, None if details is None else details.worker),
+        "timeline": timeline(job, values["attempts"], None if details is None else details.worker),
         "snippets": snippets.of(job, None if details is None else details.keys, visit.calls.schema, base),
         "can_cancel": job.status in (*WAITING, PARKED, "running"),
         "can_retry": job.status in DEAD and not job.discarded,
         "can_start": job.status in WAITING and job.run_at > datetime.now(UTC),
         "can_edit": visit.may(OPERATES) and is_editable(job),
     }
+
+
+async def read_job(visit: Visit, job_id: UUID) -> tuple[PublicJob, Values]:
+    """Return a job and what other queries say about it. A job that changes between them is read again."""
+    job = await look(visit, job_id)
+    for _ in range(MOST_READS):
+        values = await describe(visit, job)
+        before, job = job, await look(visit, job_id)
+        if phase(job) == phase(before):
+            break
+    return job, values
+
+
+def phase(job: PublicJob) -> tuple[object, ...]:
+    """Return what changes when a job starts, ends, parks or is put off, but not with its progress."""
+    return job.status, job.attempts, job.run_at, job.started_at, job.finished_at, job.discarded, job.waits_for
+
+
+async def describe(visit: Visit, job: PublicJob) -> Values:
+    """Return the attempts, steps and relatives of a job, and as far as the viewer may see it, why it is where it is."""
+    id_, steps = job.id, visit.calls.steps
+    nothing: Values = {name: [] for name in ("keys", "limits", "reasons", "notes", "logs")}
+    values: Values = {"details": None, "sentence": REASONS[job.status], **nothing}
+    values["attempts"] = await visit.run(visit.calls.errors.of_job(id_))
+    values["steps"] = await visit.run(steps.list(id_, visit.view))
+    values["relatives"] = await visit.run(steps.relatives(id_, visit.view))
+    return values | (await explain(visit, id_) if visit.caller.everyone else {})
 
 
 def is_editable(job: PublicJob) -> bool:

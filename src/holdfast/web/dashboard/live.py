@@ -44,7 +44,7 @@ class Follower:
         self.job = job
         self.tenant = tenant
         self._end = end
-        self._marks = {"job": ""}  # the job may have changed since its page was made, so its first mark is a change
+        self._marks = {"job": "?"}  # no job's mark: the job may have changed since its page was made, or ended
         self._topics: set[str] = set()
         self._changed = asyncio.Event()
 
@@ -55,7 +55,7 @@ class Follower:
         self._end(self)
 
     def update(self, topic: str, mark: str) -> None:
-        """Note the mark of a topic. The first one of the figures is what the page shows already."""
+        """Note the mark of a topic. The first one of a job is a change; the first one of the figures is shown already."""
         before = self._marks.get(topic)
         self._marks[topic] = mark
         if before is not None and before != mark:
