@@ -148,6 +148,20 @@ def test_the_log_shows_who_changed_what_and_the_values_before(dsn: str, jobs: li
     assert "bob" in holdfast(dsn, "audit", "--limit", "1", "--before", before).stdout
 
 
+def test_the_log_of_a_limit_names_only_what_was_changed(dsn: str) -> None:
+    for change in (["--rate", "1", "--per", "600", "--burst", "5"], ["--rate", "2"]):
+        holdfast(dsn, "limits", "set", "tenant:acme", *change)
+    holdfast(dsn, "limits", "clear", "tenant:acme", "--only", "burst")
+    holdfast(dsn, "limits", "clear", "tenant:acme")
+    shown = [" ".join(each.split()) for each in holdfast(dsn, "audit").stdout.splitlines()[1:]]
+    assert [each.partition(" tenant:acme ")[2] for each in shown] == [
+        "per 600.0 -> as in code, rate 2.0 -> as in code, burst 1 -> as in code",
+        "burst 5.0 -> as in code",
+        "rate 1.0 -> 2.0",
+        "per as in code -> 600.0, rate as in code -> 1.0, burst as in code -> 5.0",
+    ]
+
+
 def test_a_dead_job_is_edited_and_retried(dsn: str, hf: Holdfast, sql: Sql) -> None:
     id_ = hf.jobs.enqueue("app.send", b'{"to": "x", "n": 1}').id
     sql("select fail(id, token, '{}', null, 'dead') from claim('w')")

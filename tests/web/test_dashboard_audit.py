@@ -26,6 +26,7 @@ async def running(shop: Holdfast, tenant: str | None = None) -> str:
 
 async def test_changes_are_listed_with_who_when_why_before_and_after(shop: Holdfast) -> None:
     shop.limits.set("host:a", concurrency=2, by="ada", reason=HOSTILE)
+    shop.limits.set("host:a", rate=2, per=600, by="ada")
     shop.limits.set("host:a", concurrency=5, by="ben")
     async with browser(shop, serving.token(shop, None)) as viewer:
         page = await viewer.get("/audit")
@@ -35,6 +36,7 @@ async def test_changes_are_listed_with_who_when_why_before_and_after(shop: Holdf
         assert "ben limits.set host:a concurrency 2 → 5" in text
         assert "concurrency as in code → 2" in text, "as on the page of the key"
         text = words(await viewer.get("/audit?by=ben&target=host:a"))
+        assert "rate" not in text, "what a change does not name stays as it is"
         assert "ben limits.set" in text and "ada limits.set" not in text
         assert "Nothing was done that matches." in words(await viewer.get("/audit?kind=edit"))
 

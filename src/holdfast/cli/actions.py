@@ -10,6 +10,7 @@ from holdfast.cli import act, render
 from holdfast.cli.commands import Commands
 from holdfast.cli.options import AsJson, Author, Before, Limit, checked_id
 from holdfast.model.action import ActionInfo
+from holdfast.model.limit import NUMBERS
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -130,6 +131,11 @@ def _change(it: ActionInfo) -> dict[str, Any]:
         new = "".join(f" to {_value(value)}" for value in it.params.values())
         state = "" if it.state == "done" else f" ({it.state})"
         return {"target": _jobs(it), "change": f"{render.plural(it.changed, 'job')}{new}{state}"}
-    old = it.before or {}
-    names = [name for name in {**old, **it.params} if old.get(name) != it.params.get(name)]
-    return {"change": ", ".join(f"{name} {_value(old.get(name))} -> {_value(it.params.get(name))}" for name in names)}
+    return {
+        "change": ", ".join(f"{name} {_of(name, before)} -> {_of(name, after)}" for name, before, after in it.changes)
+    }
+
+
+def _of(name: str, value: Any) -> str:
+    """Return a value of a change. A number of a limit that is not set is that of the code."""
+    return "as in code" if value is None and name in NUMBERS else _value(value)

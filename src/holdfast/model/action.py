@@ -10,6 +10,8 @@ from typing import Any, Literal, TypedDict
 STEP = 0.03  # seconds that one step may take
 REST = 3.0  # pause after a step, as a multiple of its duration: workers keep most of the database's time
 Kind = Literal["retry", "discard", "cancel", "prioritize", "move", "reschedule"]
+Change = tuple[str, Any, Any]
+"""A name, and its values before and after. None: it had no value, or has none."""
 
 
 class Where(TypedDict, total=False):
@@ -70,6 +72,13 @@ class ActionInfo:
     def ended(self) -> bool:
         """Return whether nothing more will change."""
         return self.state != "running"
+
+    @property
+    def changes(self) -> list[Change]:
+        """The values that differ before and after. A change of a limit keeps the numbers that it does not name."""
+        old, new = self.before or {}, self.params
+        names = new if self.kind == "limits.set" else {**old, **new}
+        return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
 @dataclass(frozen=True, slots=True)

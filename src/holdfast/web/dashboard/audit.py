@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 from uuid import UUID
 
-from holdfast.model.action import ActionInfo
 from holdfast.web.actions import get
 from holdfast.web.dashboard import paging
 from holdfast.web.dashboard.form import ReasonForm
@@ -21,7 +19,6 @@ section = Section("Audit", "/audit", key="a", needs=READS_LOG)
 FRESH = 2.0  # seconds for which viewers share what runs
 MOST_RUNNING = 50
 STATES = ("running", "done", "aborted", "failed")
-Change = tuple[str, Any, Any]
 
 
 class ListActions(Paged):
@@ -40,7 +37,7 @@ async def show(visit: Visit, query: ListActions) -> Values:
     running = calls.select(on_jobs=True, state="running", limit=MOST_RUNNING, view=visit.view)
     return {
         "title": "Audit",
-        "entries": [(each, changes(each)) for each in found],
+        "entries": [(each, each.changes) for each in found],
         "running": await visit.shared(running, FRESH),
         "given": paging.filters(visit, *given),
         "states": STATES,
@@ -53,7 +50,7 @@ async def show(visit: Visit, query: ListActions) -> Values:
 async def show_action(visit: Visit, action_id: UUID) -> Values:
     """Show one entry: an action on jobs with its progress, or a change with its values."""
     found = await get(visit, action_id)
-    return {"title": f"{found.kind} {found.id[-8:]}", "action": found, "changes": changes(found)}
+    return {"title": f"{found.kind} {found.id[-8:]}", "action": found, "changes": found.changes}
 
 
 @section.action("/audit/{action_id}/abort", WRITES)
@@ -65,10 +62,3 @@ async def abort(visit: Visit, action_id: UUID, form: ReasonForm) -> Done:
         raise Problem(409, f"action {found.id} does not run; it is {found.state}")
     visit.forget()
     return Done(f"/audit/{found.id}", "Aborted: what it has changed stays changed.")
-
-
-def changes(action: ActionInfo) -> Sequence[Change]:
-    """Return the values that differ before and after, by name. None: it had no value, or has none."""
-    before, after = action.before or {}, action.params
-    names = dict.fromkeys([*before, *after])
-    return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
