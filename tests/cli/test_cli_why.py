@@ -66,8 +66,16 @@ def test_each_reason_ends_with_the_command_that_removes_it(dsn: str, sql: Sql) -
     sql("select pause('tenant:acme'), set_limit('domain:a', '{\"concurrency\": 0}')")
     assert remedies(waits) == [
         "-> holdfast resume tenant:acme",
-        "-> holdfast limits set domain:a --concurrency N",
+        "-> holdfast limits clear domain:a --only concurrency",
         "-> holdfast worker MODULE:APP --queues 'night ly'",
+    ]
+    holder = put(sql, tenant="other", keys=["domain:b"])
+    sql("select claim('w', '{default}', 1)")
+    sql("select set_limit('domain:b', '{\"concurrency\": 1}')")
+    full = put(sql, tenant="other", keys=["domain:b"])
+    assert remedies(full)[1:] == [
+        "-> holdfast limits set domain:b --concurrency N",
+        f"-> holdfast jobs cancel {holder}",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import uuid
@@ -197,7 +198,23 @@ def test_a_key_at_its_limit_names_the_jobs_that_hold_it(sql: Sql, clock: Clock) 
         r"domain:a runs 10 of 2: job [^,]+ for 3.0 s, job [^,]+ for 0 ms and 8 more", report["sentence"]
     )
     flow.change(sql, "domain:a", concurrency=0)
-    assert why(sql, id_)["sentence"] == "domain:a has a concurrency of 0: nothing starts under it"
+    assert "domain:a has a concurrency of 0, set" in why(sql, id_)["sentence"]
+
+
+def test_a_concurrency_of_0_names_who_set_it_for_the_key_or_for_its_rule(sql: Sql, clock: Clock) -> None:
+    flow.serve(sql)
+    rule = {"template": "domain:{d}", "pattern": "domain:%", "code": {"concurrency": 9}}
+    sql("select register_limits(%s::jsonb)", [json.dumps([rule])])
+    id_ = flow.wait(sql, "domain:a")
+    for key, by in (("domain:a", "ann"), ("domain:{d}", "bob")):
+        sql("select set_limit(%s, '{\"concurrency\": 0}', %s)", [key, by])
+        clock.advance(60)
+        flow.serve(sql)
+        flow.fold(sql)
+        report = why(sql, id_)
+        assert report["sentence"] == f"domain:a has a concurrency of 0, set 60 s ago by {by}: nothing starts under it"
+        assert (only(report)["set_for"], only(report)["by"]) == (key, by)
+        sql("select clear_limit(%s)", [key])
 
 
 def test_a_holder_whose_lease_has_run_out_is_reported_as_such(sql: Sql, clock: Clock) -> None:
@@ -224,6 +241,22 @@ def test_a_rate_shows_when_the_next_start_is_free(sql: Sql, clock: Clock) -> Non
     assert (only(report)["kind"], only(report)["in_seconds"]) == ("rate", 3.2)
     clock.advance(3.2)
     assert kinds(why(sql, id_)) == ["soon"]
+
+
+def test_a_higher_burst_adds_no_tokens_and_a_higher_rate_counts_from_the_last_start(sql: Sql, clock: Clock) -> None:
+    """As docs/guides/limits.md says under "Why does it not run?"."""
+    flow.serve(sql)
+    flow.change(sql, "source:x", rate=1, per=600, burst=5)
+    flow.fold(sql)
+    sql("update limits set tokens = 0, tokens_at = clock()")
+    id_ = flow.wait(sql, "source:x")
+    clock.advance(60)
+    for change, left in (({"burst": 50}, 540), ({"rate": 2}, 240), ({"rate": 5}, 60), ({"rate": 2}, 240)):
+        flow.change(sql, "source:x", **change)
+        assert only(why(sql, id_))["in_seconds"] == pytest.approx(left), change
+    flow.change(sql, "source:x", rate=1, per=1, burst=1)
+    assert kinds(why(sql, id_)) == ["soon"]
+    assert sql("select free_tokens from limit_state") == [(1.0,)], "for one job alone"
 
 
 def test_a_breaker_that_is_open_and_one_whose_probe_is_under_way(sql: Sql, clock: Clock) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,23 +12,11 @@ from rich.text import Text
 
 from holdfast.cli import render
 from holdfast.cli.options import AsJson, Id, checked_id
-from holdfast.model.why import Reason
+from holdfast.model.why import Reason, remedies
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
 
-_REMEDIES = {  # commands by kind of reason; {name} is a fact of the reason, or the job's id
-    "paused": "holdfast resume {key}",
-    "concurrency": "holdfast limits set {key} --concurrency N",
-    "rate": "holdfast limits set {key} --rate N --per SECONDS",
-    "breaker": "holdfast limits reset {key}",
-    "later": "holdfast jobs reschedule {id} --to now",
-    "priority": "holdfast jobs prioritize {id} --to 0",
-    "no_worker": "holdfast worker MODULE:APP --queues {queue}",
-    "no_task": "holdfast worker MODULE:APP --queues {queue}",
-    "failed": "holdfast jobs retry {id}",
-    "dead": "holdfast jobs retry {id}",
-}
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*[+-]\d\d:\d\d$")
 
 
@@ -38,8 +25,8 @@ def why(hf: Holdfast, id_: Id, as_json: AsJson = False) -> None:
 
     A pause and who made it, a full limit and the jobs that hold it,
     a rate, an open breaker, no worker, a later start time, jobs before
-    it; or where it runs, or how it ended. Each with the command that
-    removes it, where there is one.
+    it; or where it runs, or how it ended. Each with the commands that
+    remove it, where there are any.
     """
     found = hf.jobs.why(checked_id(id_))
     if as_json:
@@ -49,21 +36,12 @@ def why(hf: Holdfast, id_: Id, as_json: AsJson = False) -> None:
         render.show_wrapped(Text(render.printable(sentence)), first="", then="")
         for place, reason in enumerate(found.reasons, 1):
             _show(f"{place}. {reason.kind}", _short(reason, found.id), alone=len(found.reasons) == 1)
-            if command := remedy(reason, found.id):
+            for command in remedies(reason, found.id):
                 render.show_wrapped(Text(render.printable(command)), first="   -> ", then=" " * 6)
         for note in found.notes:
             _show(f"   {note.kind}", note, alone=False)
     if found.status is None:
         raise typer.Exit(1)
-
-
-def remedy(reason: Reason, id_: str) -> str | None:
-    """Return the command that removes a reason, or None. An order runs one job at a time, whatever is set."""
-    facts = {**reason.facts, "id": id_}
-    if facts.get("key", "").startswith("order:") and reason.kind == "concurrency":
-        return None
-    command = _REMEDIES.get(reason.kind)
-    return None if command is None else command.format_map({name: shlex.quote(str(facts[name])) for name in facts})
 
 
 def _show(name: str, reason: Reason, *, alone: bool) -> None:

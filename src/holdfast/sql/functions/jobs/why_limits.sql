@@ -1,6 +1,6 @@
 -- Return the pauses, breakers, counts and rates that keep a job from starting, by key, as reasons for why. For a job
 -- that is not due yet (p_late), only those that will still apply then. A key without room names up to five jobs that
--- hold it.
+-- hold it; one with a concurrency of 0, who set it, and for which key or rule (set_for).
 create or replace function why_limits(p_queue text, p_task text, p_tenant text, p_keys text[], p_late boolean)
     returns jsonb
 language plpgsql stable set search_path from current set jit = off set enable_seqscan = off set enable_bitmapscan = off
@@ -31,9 +31,17 @@ begin
                         else format('the breaker of %s is half open: job %s is trying whether it works again', v_limit.key, v_limit.probe) end));
         end if;
         if v_limit.concurrency = 0 then
-            v_found := v_found || jsonb_build_object('kind', 'concurrency', 'rank', 21, 'key', v_limit.key,
-                'running', v_limit.running, 'concurrency', 0, 'short', 'a concurrency of 0',
-                'text', format('%s has a concurrency of 0: nothing starts under it', v_limit.key));
+            v_found := v_found || (
+                select jsonb_strip_nulls(jsonb_build_object('kind', 'concurrency', 'rank', 21, 'key', v_limit.key,
+                    'running', v_limit.running, 'concurrency', 0, 'set_for', s.key, 'by', s.by, 'since', s.at,
+                    'short', 'a concurrency of 0', 'text', format('%s has a concurrency of 0%s: nothing starts under it', v_limit.key,
+                        ', set ' || in_words(clock() - s.at) || ' ago by ' || s.by)))
+                from (select 1) one left join (
+                    select v_limit.key, v_limit.changed_by as by, v_limit.changed_at as at, 1 as place where v_limit.override ? 'concurrency'
+                    union all
+                    select r.template, r.override ->> 'by', (r.override ->> 'at')::timestamptz, 2 from limit_rules r
+                    where r.template = v_limit.template and r.override ? 'concurrency'
+                    order by place limit 1) s on true);
         elsif v_limit.running >= v_limit.concurrency and not p_late then
             v_found := v_found || (
                 select jsonb_build_object(
