@@ -98,6 +98,21 @@ async def test_the_page_of_a_job_says_why_it_waits_and_under_which_limits(shop: 
         assert part.count("<section") == 1 and 'id="acts"' in part
 
 
+async def test_the_page_of_a_job_shows_the_commands_of_why_to_those_who_may_change_something(shop: Holdfast) -> None:
+    id_ = await enqueue(shop)
+    shop.limits.pause("queue:default")
+    shop.limits.set("host:h", concurrency=0)
+    commands = ["holdfast resume queue:default", "holdfast limits clear host:h --only concurrency"]
+    for scopes, shown in (
+        (["jobs:read", "operate"], commands),
+        (["jobs:read", "jobs:write"], commands),
+        (["jobs:read"], []),
+    ):
+        async with browser(shop, serving.token(shop, None, scopes)) as viewer:
+            page = await viewer.get(f"/jobs/{id_}")
+            assert re.findall(r"<code>(holdfast (?:resume|limits) .*?)</code>", page) == shown, scopes
+
+
 async def test_the_code_that_enqueues_a_job_once_more_keeps_its_limits(shop: Holdfast, sql: serving.Sql) -> None:
     id_ = await enqueue(shop, tenant="acme")
     async with browser(shop, serving.token(shop, None)) as viewer:

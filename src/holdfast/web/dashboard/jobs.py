@@ -13,7 +13,7 @@ from msgspec import Meta
 from holdfast.client.jobs import raw_args
 from holdfast.model.job import JobRow, PublicJob
 from holdfast.model.limit import LimitInfo
-from holdfast.model.why import Why
+from holdfast.model.why import Why, remedies
 from holdfast.web.dashboard import snippets
 from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.links import linked
@@ -120,7 +120,7 @@ def phase(job: PublicJob) -> tuple[object, ...]:
 async def describe(visit: Visit, job: PublicJob) -> Values:
     """Return the attempts, steps and relatives of a job, and as far as the viewer may see it, why it is where it is."""
     id_, steps = job.id, visit.calls.steps
-    nothing: Values = {name: [] for name in ("keys", "limits", "reasons", "notes", "logs")}
+    nothing: Values = {name: [] for name in ("keys", "limits", "commands", "reasons", "notes", "logs")}
     values: Values = {"details": None, "sentence": REASONS[job.status], **nothing}
     values["attempts"] = await visit.run(visit.calls.errors.of_job(id_))
     values["steps"] = await visit.run(steps.list(id_, visit.view))
@@ -150,10 +150,13 @@ async def explain(visit: Visit, id_: str) -> Values:
 
 
 def sentences(visit: Visit, why: Why) -> Values:
-    """Return the sentences that say why a job is where it is, with links."""
+    """Return why a job is where it is, with links, and for viewers who may change something, the commands for that."""
+    may_change = visit.may(OPERATES) or visit.may(WRITES)
+    commands = [remedies(each, why.id) if may_change else [] for each in why.reasons]
     return {
         "sentence": linked(visit, why.sentence or "", why.reasons, 1000),
-        "reasons": [linked(visit, each.text, [each]) for each in why.reasons[1:]],
+        "commands": next(iter(commands), []),
+        "reasons": [(linked(visit, each.text, [each]), commands[n]) for n, each in enumerate(why.reasons) if n],
         "notes": why.notes,
     }
 

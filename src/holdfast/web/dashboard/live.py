@@ -55,7 +55,7 @@ class Follower:
         self._end(self)
 
     def update(self, topic: str, mark: str) -> None:
-        """Note the mark of a topic. The first one of a job is a change; the first one of the figures is shown already."""
+        """Note the mark of a topic. The first one of a job is a change, that of the figures is shown already."""
         before = self._marks.get(topic)
         self._marks[topic] = mark
         if before is not None and before != mark:
