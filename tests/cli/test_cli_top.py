@@ -102,13 +102,14 @@ def test_a_worker_that_is_lost_counts_for_nothing_and_claimed_jobs_fill_no_more_
 
 
 def test_health_names_what_is_wrong(dsn: str, sql: Sql, busy: None) -> None:
-    assert re.search("^health +ok$", looked(sql, dsn), re.M)
+    assert re.search("^health +warning +queue mail: no worker$", looked(sql, dsn), re.M), "as on the dashboard"
     sql("update live set run_at = now() - interval '2 h', created_at = now() - interval '2 h' where queue = 'mail'")
-    assert re.search(r"^health +wait over target 120x", looked(sql, dsn), re.M)
+    assert re.search(r"^health +critical +wait over target 120x +queue mail: no worker", looked(sql, dsn), re.M)
 
 
 def test_an_empty_database_has_a_picture_too(dsn: str, sql: Sql) -> None:
-    assert "0 workers  0 of 0 slots busy" in looked(sql, dsn)
+    shown = looked(sql, dsn)
+    assert "0 workers  0 of 0 slots busy" in shown and re.search("^health +critical +no worker is alive$", shown, re.M)
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (140, 45)])

@@ -15,7 +15,7 @@ async def test_an_empty_database_has_a_front_page(shop: Holdfast) -> None:
         page = words(await viewer.get("/"))
         assert "No jobs yet." in page and "none is alive; nothing runs" in page
         assert "Nothing: each queue has a worker, no limit is reached, no breaker is open, nothing is paused." in page
-        assert '<span class="level level-critical" title="no worker is alive">' in await viewer.get("/")
+        assert '<span class="level level-critical">' in await viewer.get("/") and "critical no worker is alive" in page
 
 
 async def test_failed_deliveries_are_shown_to_viewers_of_webhooks(shop: Holdfast, sql: serving.Sql) -> None:
@@ -42,6 +42,7 @@ async def test_a_queue_without_a_live_worker_is_marked_wherever_it_is_shown(shop
     shop.database.sync_pool.run(workers.register("w", "host-a", 42, "1", ["default"], 8, []))
     async with browser(shop, serving.token(shop, None)) as viewer:
         page = words(await viewer.get("/"))
+        assert "warning queue nightly: no worker as of" in page, "the cause beside the level, as in holdfast top"
         assert "nightly no worker" in page and "1 ready; no live worker serves it" in page
         assert "default no worker" not in page and "1 alive, 8 slots" in page
         assert "nightly no worker" in words(await viewer.get("/queues"))
@@ -50,7 +51,7 @@ async def test_a_queue_without_a_live_worker_is_marked_wherever_it_is_shown(shop
         page = await viewer.get("/")
         assert "default stopping" in words(page) and "its workers are stopping" in words(page)
         assert "the only one is stopping; nothing new starts" in words(page)
-        assert "level-warning" in page and "all workers are stopping" in page
+        assert "level-warning" in page and "all workers are stopping" in page and "2 more" in words(page)
 
 
 async def test_the_front_page_shows_what_waits_and_what_is_paused(shop: Holdfast) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from holdfast.cli import limits, render
 from holdfast.cli.options import AsJson
+from holdfast.model import health
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -85,7 +86,7 @@ def _watch(hf: Holdfast, every: float) -> None:
 def draw(now: dict[str, Any], slow: dict[str, Any], height: int | None) -> RenderableType:
     """Render a picture of at most this many lines."""
     wide = render.out().is_terminal and render.out().width >= WIDE
-    head = [_first_line(now, slow), _health(slow["levels"]), *_charts(now, slow["minutes"])]
+    head = [_first_line(now, slow), _health(now, slow), *_charts(now, slow["minutes"])]
     paused = {limit.key for limit in slow["limits"] if limit.paused}
     served = {name for worker in slow["alive"] if _alive(worker) for name in worker["queues"]}
     busy = [queue for queue in now["queues"] if queue["ready"] or queue["running"] or queue["ended"]]
@@ -164,17 +165,20 @@ def _one_line(parts: list[Text]) -> Text:
     return line
 
 
-def _health(levels: list[Any]) -> Text:
-    """Return the line of health: ok, or the metrics that are not."""
-    bad = [level for level in levels if level.level in LEVELS]
-    shown = [Text(f"{each.metric.replace('_', ' ')} {_value(each)}", LEVELS[each.level]) for each in bad]
-    return _one_line([Text("health"), *(shown or [Text("ok", "green")])])
+def _health(now: dict[str, Any], slow: dict[str, Any]) -> Text:
+    """Return the line of health: the worst level and its causes, as in the header of the dashboard."""
+    causes = health.causes(slow["levels"], now["queues"], slow["alive"])
+    level = health.worst(causes)
+    parts = [Text(f"{each.text}{_value(each)}", LEVELS[each.level]) for each in causes]
+    return _one_line([Text("health"), Text(level, LEVELS.get(level, "green")), *parts])
 
 
-def _value(level: Any) -> str:
-    if level.metric == "failing_share":
-        return _percent(level.value)
-    return f"{render.number(round(level.value, 1))}{UNITS.get(level.metric, '')}"
+def _value(cause: health.Cause) -> str:
+    if cause.value is None:
+        return ""
+    if cause.metric == "failing_share":
+        return f" {_percent(cause.value)}"
+    return f" {render.number(round(cause.value, 1))}{UNITS.get(cause.metric or '', '')}"
 
 
 def _charts(now: dict[str, Any], minutes: list[dict[str, Any]]) -> list[Text]:

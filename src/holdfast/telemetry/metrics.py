@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import ConfigurationError
+from holdfast.model.health import LEVELS
 from holdfast.model.tick import Figures
 from holdfast.settings import VERSION
 from holdfast.store.call import Call
@@ -30,7 +31,6 @@ BOUNDS = (*map(str, BUCKETS), "+Inf")
 MOST_LABELS = 200  # tasks, or queues
 OTHERS = "(others)"
 FOLD = 1000  # durations kept until they are sorted into buckets
-LEVELS = {"good": 0, "warning": 1, "critical": 2}
 
 
 class Tally:

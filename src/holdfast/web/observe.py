@@ -13,8 +13,9 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.model.health import LEVELS
 from holdfast.model.tick import Level, Usage
-from holdfast.telemetry.metrics import LEVELS, OTHERS, DatabaseMetrics, RequestMetrics, Stats, exposition
+from holdfast.telemetry.metrics import OTHERS, DatabaseMetrics, RequestMetrics, Stats, exposition
 from holdfast.web.coalesce import Coalescer
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Moment, Name, PageSize, Query, Since

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import HoldfastError
+from holdfast.model import health
 from holdfast.model.token import Caller
-from holdfast.telemetry.metrics import LEVELS
 from holdfast.web.body import receive_form
 from holdfast.web.dashboard import (
     actions,
@@ -221,7 +221,7 @@ class Dashboard:
         return response
 
     async def _shell(self, visit: Visit) -> Mapping[str, Any] | None:
-        """Return what the header says: the worst level and the age of the figures, for viewers of all tenants."""
+        """Return what the header says to viewers of all tenants: the level, its causes, the age of the figures."""
         if visit.viewer.caller is None or not visit.caller.everyone:
             return None
         try:
@@ -232,10 +232,8 @@ class Dashboard:
             )
         except HoldfastError:
             return {"level": "critical", "bad": ["database"], "age": None}
-        found = {each.metric: each.level for each in levels if each.level} | queues.levels(figures["queues"], workers)
-        bad = [name for name, level in found.items() if level != "good"]
-        worst = max(found.values(), key=LEVELS.__getitem__, default="good")
-        return {"level": worst, "bad": bad, "age": figures["age"]}
+        found = health.causes(levels, figures["queues"], workers)
+        return {"level": health.worst(found), "bad": [each.text for each in found], "age": figures["age"]}
 
     def navigation(self, visit: Visit) -> Sequence[Section]:
         """Return the entries that the viewer may open."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.store.call import Row
+from holdfast.model.health import lacks
 from holdfast.web.dashboard import pauses
 from holdfast.web.dashboard.history import MINUTES, history
 from holdfast.web.dashboard.section import Section, Values
@@ -42,20 +41,3 @@ async def read(visit: Visit) -> Values:
     at = datetime.fromisoformat(figures["at"])
     known_queues = [{**each, "lacks": lacks(each, workers)} for each in figures["queues"]]
     return {"queues": known_queues + unused, "paused": paused, "history": history(minutes, at)}
-
-
-def lacks(queue: Row, workers: Sequence[Row]) -> str:
-    """Return what a queue with ready jobs lacks: "no worker" if none serves it, "stopping" if all that do are."""
-    if not queue["ready"]:
-        return ""
-    states = {each["state"] for each in workers if each["alive"] and queue["queue"] in each["queues"]}
-    return "no worker" if not states else "" if "alive" in states else "stopping"
-
-
-def levels(queues: Sequence[Row], workers: Sequence[Row]) -> dict[str, str]:
-    """Return the levels of what the workers lack. Without a worker nothing runs, whatever the figures say."""
-    found = {f"queue {each['queue']}: {what}": "warning" for each in queues if (what := lacks(each, workers))}
-    alive = {each["state"] for each in workers if each["alive"]}
-    if "alive" not in alive:
-        found["all workers are stopping" if alive else "no worker is alive"] = "warning" if alive else "critical"
-    return found
