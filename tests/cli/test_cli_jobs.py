@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -58,6 +59,17 @@ def test_the_table_shows_whole_ids_in_a_pipe_and_no_colour_codes(dsn: str) -> No
     assert header.split()[:3] == ["id", "status", "task"]
     assert line.startswith(f"{id_}  queued  app.a_task_with_quite_a_long_name_that_would_not_fit_into_eighty_columns")
     assert "\x1b" not in result.stdout
+
+
+def test_the_table_shows_when_a_delayed_job_is_due(dsn: str) -> None:
+    enqueue(dsn, "app.send")
+    assert "due" not in holdfast(dsn, "jobs").stdout, "where no job is delayed"
+    late = enqueue(dsn, "app.send", "--delay", "3600")
+    header, delayed, plain = holdfast(dsn, "jobs").stdout.splitlines()
+    assert header.split()[-4:-1] == ["created", "due", "last"]
+    (job,) = [each for each in as_json(holdfast(dsn, "jobs", "--json")) if each["id"] == late]
+    due = render.when(datetime.fromisoformat(job["run_at"]))
+    assert delayed.rstrip().endswith(due) and due not in plain
 
 
 def test_an_empty_list_of_jobs_says_so(dsn: str) -> None:

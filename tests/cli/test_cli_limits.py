@@ -300,7 +300,11 @@ def test_a_key_is_shown_with_what_its_breaker_did(dsn: str, sql: Sql, domains: N
     sql(f"insert into breaker_events (key, at, event, failures) values ('source:ebay', {at}, 'opened', 5)")
     assert holdfast(dsn, "limits", "reset", "source:ebay", "--by", "ada", "--reason", "it is back").exit_code == 0
     shown = holdfast(dsn, "limits", "show", "source:ebay").stdout
-    assert re.search(r"rate +30/min", shown) and re.search(r"reset .* 6 +9\d s .*ada +it is back", shown), shown
+    assert (
+        re.search(r"rate +30/min", shown)
+        and re.search(r"^burst +\d+$", shown, re.M)
+        and re.search(r"reset .* 6 +9\d s .*ada +it is back", shown)
+    ), shown
     assert re.search(r"opened .* 5", shown)
     found = as_json(holdfast(dsn, "limits", "show", "source:ebay", "--json"))
     assert [each["event"] for each in found["breaker"]] == ["reset", "opened"]

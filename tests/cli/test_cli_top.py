@@ -85,7 +85,7 @@ def test_keys_that_let_nothing_start_come_first_and_the_rest_is_counted(dsn: str
     keys = re.findall(r"^(?:domain|source|host|queue):\S+", shown, re.M)
     assert keys[:3] == ["domain:x", "queue:mail", "source:x"] and len(keys) == 10
     assert "and 5 more keys" in shown
-    assert re.search(r"^mail +3 +0 .* paused$", shown, re.M)
+    assert re.search(r"^mail +3 +0 .* paused, no worker$", shown, re.M)
 
 
 def test_a_worker_that_is_lost_counts_for_nothing_and_claimed_jobs_fill_no_more_than_its_slots(
@@ -99,6 +99,15 @@ def test_a_worker_that_is_lost_counts_for_nothing_and_claimed_jobs_fill_no_more_
     assert "0 workers  0 of 0 slots busy" in shown
     assert re.search(r"^w +3 +default +5(\.0\d)? min ago, lost", shown, re.M), shown
     assert re.search(r"^default +0 +4 +no worker$", shown, re.M), shown
+
+
+def test_each_column_of_limits_has_a_header_and_a_queue_notes_all_that_stops_it(dsn: str, sql: Sql, busy: None) -> None:
+    sql("insert into throttled values ('domain:x', 'acme', 1234, now())")
+    sql("select pause('queue:mail')")
+    shown = looked(sql, dsn)
+    assert re.search("^key +use +rate +breaker +paused +throttled +note *$", shown, re.M), shown
+    assert re.search(r"^domain:x +2 of 2 +1,234 +set by", shown, re.M), shown
+    assert re.search("^mail +3 +0 .*paused, no worker$", shown, re.M), shown
 
 
 def test_health_names_what_is_wrong(dsn: str, sql: Sql, busy: None) -> None:

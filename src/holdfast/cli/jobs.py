@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -65,13 +65,21 @@ def show_jobs(
     """Print jobs. If there are none, warn if their queue is unknown."""
     if not found:
         warn_of_unknown_queue(hf, where["queue"])
-    columns = f"id, status, ~task, ~tenant, ~queue, #tries, {time}, ~last error"
+    due = "due, " if any(map(_due, found)) else ""
+    columns = f"id, status, ~task, ~tenant, ~queue, #tries, {time}, {due}~last error"
     render.show_list(found, columns, _more, as_json=as_json, head=3, empty=empty, limit=limit)
 
 
 def _more(job: JobInfo) -> dict[str, Any]:
     error = render.error_line(job.last_error)
-    return {"status": str(job.status), "tries": f"{job.attempts}/{job.max_attempts}", "last error": error}
+    cells = {"status": str(job.status), "tries": f"{job.attempts}/{job.max_attempts}", "last error": error}
+    return cells | ({"due": due} if (due := _due(job)) else {})
+
+
+def _due(job: JobInfo) -> datetime | None:
+    """Return when a job that waits for its time is due."""
+    waits = str(job.status) in ("queued", "retrying")
+    return job.run_at if waits and job.run_at > datetime.now(UTC) else None
 
 
 def warn_of_unknown_queue(hf: Holdfast, queue: str | None) -> None:

@@ -117,8 +117,9 @@ def show(hf: Holdfast, key: Key, as_json: AsJson = False) -> None:
         render.emit_json({"limit": it, "breaker": events})
         return
     if it is not None:
-        names = "key, rule=template, use, rate, breaker, paused, throttled, last success=last_success_at, "
-        render.show_fields(render.pick(it, f"{names}last failure=last_failure_at, note") | more(it))
+        names = "key, rule=template, use, rate, burst, breaker, paused, throttled, last success=last_success_at, "
+        burst = None if it.burst is None else render.number(it.burst)
+        render.show_fields(render.pick(it, f"{names}last failure=last_failure_at, note") | more(it) | {"burst": burst})
     render.show_list(events, EVENTS, _event, as_json=False, head=2, empty="its breaker did not open in 30 days")
 
 

@@ -30,7 +30,7 @@ UNITS = {"failing_share": "%", "wait_over_target": "x", "upkeep_late": "s"}
 QUEUE = "~queue, #ready, #running, #/min=ended, #failed, #oldest=oldest_wait, #p50, #p95, #p99, note"
 TASK = "~task, #ready, #running, #/min=ended, #failed, #p50, #p95"
 TENANT = "~tenant, share, #running, #ready"
-LIMIT = "~key, use, rate, breaker, ~paused"
+LIMIT = "~key, use, rate, breaker, ~paused, #throttled, ~note"
 WORKER = "~worker=id, #slots=concurrency, ~queues, heartbeat"
 
 
@@ -234,9 +234,9 @@ def _rates(item: dict[str, Any]) -> dict[str, Any]:
 
 def _queue(queue: dict[str, Any], paused: set[str], served: set[str]) -> dict[str, Any]:
     orphaned = queue["ready"] + queue["running"] and queue["queue"] not in served
-    note = "paused" if f"queue:{queue['queue']}" in paused else "no worker" if orphaned else ""
-    style = "yellow" if note == "paused" else "red"
-    return _rates(queue) | {"oldest": render.duration(queue["oldest_wait"]), "note": Text(note, style)}
+    notes = ["paused"] * (f"queue:{queue['queue']}" in paused) + ["no worker"] * bool(orphaned)
+    note = Text(", ".join(notes), "red" if orphaned else "yellow")
+    return _rates(queue) | {"oldest": render.duration(queue["oldest_wait"]), "note": note}
 
 
 def _tenant(tenant: dict[str, Any]) -> dict[str, Any]:
