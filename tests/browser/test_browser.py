@@ -74,6 +74,21 @@ def test_a_page_of_a_job_shows_the_end_that_came_before_its_stream(site: Site, l
         assert "attempt 1" in page.inner_text("#life") and page.locator("#acts button").count() == 0
 
 
+def test_the_times_of_an_ended_job_go_on(site: Site, look: Look) -> None:
+    hf, _ = site
+    id_ = hf.registry.tasks["shop.send"].enqueue("ada").id
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(hf.tick).result()
+    page = look(serving.token(hf, None))
+    page.add_init_script("document.addEventListener('swapped', () => (document.body.dataset.swapped = ''))")
+    page.clock.install()
+    page.goto(f"/jobs/{id_}")
+    page.wait_for_selector("body[data-swapped]")  # when the stream begins; then nothing changes
+    page.clock.run_for(3_600_000)
+    for part in ("#why .sentence", "#life li:last-child"):
+        page.wait_for_selector(f"{part} time:has-text('1 h ago')")
+
+
 def test_a_page_shows_what_changed_while_its_stream_was_cut(site: Site, look: Look) -> None:
     """Each stream of this test ends at once and says nothing."""
     hf, _ = site

@@ -39,6 +39,7 @@ def test_times_say_how_far_away_they_are() -> None:
     assert ">3 m ago</time>" in when(NOW - timedelta(minutes=3), NOW)
     assert ">in 66 s</time>" in when(NOW + timedelta(seconds=66), NOW)
     assert 'title="2030-01-01 00:00:00.000 UTC"' in when(NOW, NOW)
+    assert 'data-ahead="66.0"' in when(NOW + timedelta(seconds=66), NOW), "the script counts from here"
 
 
 @pytest.mark.parametrize("hidden", ["\x00", "\x1b", "\x7f", "\u200b", "\u202e", "\u2066", "\ufeff", "\ud800", "\r"])

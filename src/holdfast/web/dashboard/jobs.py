@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from markupsafe import Markup
 from msgspec import Meta
 
 from holdfast.client.jobs import raw_args
@@ -18,6 +20,7 @@ from holdfast.web.dashboard import snippets
 from holdfast.web.dashboard.form import ReasonForm
 from holdfast.web.dashboard.links import linked
 from holdfast.web.dashboard.pauses import Resume
+from holdfast.web.dashboard.render import when
 from holdfast.web.dashboard.search import FILTERS, Search, parse_args
 from holdfast.web.dashboard.section import Done, Section, Values
 from holdfast.web.dashboard.steps import graph, tree
@@ -33,6 +36,7 @@ STATUSES = ("queued", "running", "retrying", "waiting", "succeeded", "failed", "
 WAITING = ("queued", "retrying")
 PARKED = "waiting"
 MOST_READS = 4  # of a job that changes while its page is read
+AGO = re.compile(r"\d[\d.]* (ms|s|min|h|d) ago")  # as in_words() in SQL says it; before what a job contains
 LONGEST_EDITED = 100_000  # bytes of arguments that a form may hold
 DEAD = ("failed", "dead")
 REASONS = {
@@ -154,11 +158,17 @@ def sentences(visit: Visit, why: Why) -> Values:
     may_change = visit.may(OPERATES) or visit.may(WRITES)
     commands = [remedies(each, why.id) if may_change else [] for each in why.reasons]
     return {
-        "sentence": linked(visit, why.sentence or "", why.reasons, 1000),
+        "sentence": moving(linked(visit, why.sentence or "", why.reasons, 1000), why),
         "commands": next(iter(commands), []),
         "reasons": [(linked(visit, each.text, [each]), commands[n]) for n, each in enumerate(why.reasons) if n],
         "notes": why.notes,
     }
+
+
+def moving(sentence: Markup, why: Why) -> Markup:
+    """Return the sentence of an ended job with how long ago that was as `<time>`, which the page keeps up to date."""
+    ended_at = next((each.facts.get("finished_at") for each in why.reasons), None)
+    return sentence if ended_at is None else Markup(AGO.sub(lambda _: when(ended_at), sentence, count=1))  # noqa: S704
 
 
 def failure(error: Any) -> dict[str, Any] | None:

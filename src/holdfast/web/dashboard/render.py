@@ -84,14 +84,15 @@ def rate(value: float | None) -> str:
 
 
 def when(value: datetime | str | None, now: datetime | None = None) -> Markup | str:
-    """Return a time as `<time>`: how long ago or ahead, and in full as its title."""
+    """Return a time as `<time>`: how long ago or ahead, which live.js keeps up to date, and in full as its title."""
     if value is None:
         return NONE
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
     ahead = (at - (now or datetime.now(UTC))).total_seconds()
     words = "now" if abs(ahead) < 1 else f"in {seconds(ahead)}" if ahead > 0 else f"{seconds(-ahead)} ago"
     full = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), full, words)
+    markup = Markup('<time datetime="{}" title="{}" data-ahead="{}">{}</time>')
+    return markup.format(at.isoformat(), full, round(ahead, 3), words)
 
 
 def _finalize(value: object) -> object:

@@ -105,13 +105,34 @@ function swap(html) {
   document.dispatchEvent(new Event("swapped"));
 }
 
-const shown = new WeakMap(); // element -> [data-age, when it was first seen]
+const shown = new WeakMap(); // element -> [what the service said, when it was first seen]
 
 function tick() {
   for (const each of document.querySelectorAll("[data-age]")) {
-    const age = each.dataset.age;
-    if (shown.get(each)?.[0] !== age) shown.set(each, [age, performance.now()]);
-    const seconds = Number(age) + (performance.now() - shown.get(each)[1]) / 1000;
+    const seconds = Number(each.dataset.age) + since(each, each.dataset.age);
     each.textContent = seconds < 99.5 ? `${seconds.toFixed(0)} s` : `${(seconds / 60).toFixed(0)} m`;
   }
+  for (const each of document.querySelectorAll("time[data-ahead]:not(table *)")) { // rows of tables change as a whole
+    const ahead = Number(each.dataset.ahead) - since(each, each.dataset.ahead);
+    each.textContent = Math.abs(ahead) < 1 ? "now" : ahead > 0 ? `in ${duration(ahead)}` : `${duration(-ahead)} ago`;
+  }
+}
+
+// The browser's clock may be wrong, so what the service said is counted on.
+function since(element, said) {
+  if (shown.get(element)?.[0] !== said) shown.set(element, [said, performance.now()]);
+  return (performance.now() - shown.get(element)[1]) / 1000;
+}
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
+
+// As the filter `seconds` of the templates.
+function duration(value) {
+  if (value < 9.95) return `${value.toFixed(1)} s`;
+  if (value < 119.5) return `${value.toFixed(0)} s`;
+  const whole = Math.round(value);
+  const place = UNITS.findIndex(([size]) => whole >= size);
+  const [[size, unit], [smaller, name]] = UNITS.slice(place, place + 2);
+  const more = Math.floor((whole % size) / smaller);
+  return `${Math.floor(whole / size)} ${unit}` + (more ? ` ${more} ${name}` : "");
 }
