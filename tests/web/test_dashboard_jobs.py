@@ -177,6 +177,16 @@ async def test_all_parts_of_a_page_follow_the_same_changes_until_the_job_has_end
             await shop.atick()
 
 
+async def test_the_page_of_a_running_job_has_the_form_for_when_it_fails(shop: Holdfast, sql: serving.Sql) -> None:
+    id_ = await enqueue(shop)
+    sql("select claim('w', '{default}', 1)")
+    async with browser(shop, serving.token(shop, None)) as viewer:
+        page = await viewer.get(f"/jobs/{id_}")
+        assert 'popovertarget="edit">Edit' not in page and '<form id="edit"' in page
+        sql("select fail(id, token, '{}', null, 'dead') from live")
+        assert 'popovertarget="edit">Edit and retry' in await viewer.get(f"/jobs/{id_}?fragment=acts")
+
+
 async def test_a_delayed_job_is_started_now(shop: Holdfast) -> None:
     id_, due = await enqueue(shop, delay=3600), await enqueue(shop)
     async with browser(shop, serving.token(shop, None)) as viewer:

@@ -102,6 +102,7 @@ async def show_job(visit: Visit, job_id: UUID) -> Values:
         "can_retry": job.status in DEAD and not job.discarded,
         "can_start": job.status in WAITING and job.run_at > datetime.now(UTC),
         "can_edit": visit.may(OPERATES) and is_editable(job),
+        "has_form": visit.may(OPERATES) and is_short(job) and (is_editable(job) or job.status in (PARKED, "running")),
     }
 
 
@@ -134,8 +135,12 @@ async def describe(visit: Visit, job: PublicJob) -> Values:
 
 def is_editable(job: PublicJob) -> bool:
     """Return whether the arguments of a job can be changed, and are short enough for a form."""
-    short = not isinstance(job.args, msgspec.Raw) or len(bytes(job.args)) <= LONGEST_EDITED
-    return short and (job.status in WAITING or (job.status in DEAD and not job.discarded))
+    return is_short(job) and (job.status in WAITING or (job.status in DEAD and not job.discarded))
+
+
+def is_short(job: PublicJob) -> bool:
+    """Return whether the arguments of a job fit into a form."""
+    return not isinstance(job.args, msgspec.Raw) or len(bytes(job.args)) <= LONGEST_EDITED
 
 
 async def explain(visit: Visit, id_: str) -> Values:
