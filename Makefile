@@ -32,8 +32,8 @@ example: $(INSTALLED) ## Run one of the five systems: NAME=links, coins, harmony
 	@cd examples && HOLDFAST_DSN="$${HOLDFAST_DSN:-embedded:../.holdfast/examples/$(NAME)}" ../$(BIN)/python -m "$(NAME)" $(ARGS)
 
 .PHONY: test
-test: $(INSTALLED) ## Run the tests, three at a time, and show the slowest; ARGS="-k lease -x" goes to pytest (-n 0: one at a time)
-	@$(BIN)/pytest -n 3 $(ARGS)  # on two cores: much of their time is spent waiting
+test: $(INSTALLED) ## Run the tests, four at a time, and show the slowest; ARGS="-k lease -x" goes to pytest (-n 0: one at a time)
+	@$(BIN)/pytest -n 4 $(ARGS)  # on two cores: much of their time is spent waiting
 
 .PHONY: test-fast
 test-fast: $(INSTALLED) ## Run the quick tests on one server, in about a minute: the everyday loop
