@@ -503,12 +503,9 @@ async def periodic(guide: Guide) -> None:
 async def dead_charge(guide: Guide, order: int) -> str:
     """Make a dead job by hand: no worker of the test serves its queue."""
     job: str = (await guide.charge.aenqueue(order, "a.example")).id
-    # A claim finds nothing while the upkeep of a worker holds the ring.
-    await until(
-        lambda: guide.sql(
-            """select fail(id, token, '{"type": "TimeoutError"}', p_outcome => 'dead') from claim('by hand', '{charges}')"""
-        )
-    )
+    claimed = "from claim('by hand', '{charges}')"  # none while the upkeep of a worker holds the ring
+    die = f"""select fail(id, token, '{{"type": "TimeoutError"}}', p_outcome => 'dead') {claimed}"""
+    await until(lambda: guide.sql(die))
     return job
 
 
