@@ -23,6 +23,7 @@ NAMES = {
     "AsyncExitStack": "ExitStack",
     "AsyncIterator": "Iterator",
     "AsyncPool": "SyncPool",
+    "LoopCoalescer": "ThreadCoalescer",
     "LoopPools": "ThreadPools",
     "acopy_on": "copy_on",
     "afetch_rows": "fetch_rows",

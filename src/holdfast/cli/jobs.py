@@ -335,7 +335,7 @@ def enqueue(
     if task not in known:
         render.note(f"warning: no worker has registered a task named {task!r} yet{hint(task, known)}", "yellow")
     text = accepted.id if accepted.outcome == "created" else f"{accepted.id}  ({accepted.outcome})"
-    render.show_result({**asdict(accepted), "queue": queue_name}, text, as_json=as_json)
+    render.show_result({"id": accepted.id, "outcome": accepted.outcome, "queue": queue_name}, text, as_json=as_json)
 
 
 @group.command(epilog="Example: holdfast jobs queues --json")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+import msgspec
 
 from holdfast.client.operation import Steps, operation
 from holdfast.errors import JobFailed
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Handle(Generic[R_co]):
+class Handle(msgspec.Struct, Generic[R_co], frozen=True):
     """An accepted job. `existing` is true if an earlier job has its id or dedupe key."""
 
     id: str

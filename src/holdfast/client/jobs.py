@@ -20,7 +20,8 @@ from holdfast.model.step import Relatives, StepInfo
 from holdfast.model.view import EVERYTHING
 from holdfast.model.why import Why
 from holdfast.store.call import Call
-from holdfast.store.jobs import Accepted, Filter
+from holdfast.store.enqueue import Accepted
+from holdfast.store.jobs import Filter
 from holdfast.store.select import Page, Part
 
 if TYPE_CHECKING:

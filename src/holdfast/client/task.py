@@ -26,7 +26,7 @@ from holdfast.model.step import FOLLOWS
 from holdfast.settings import can_be_served
 from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call
-from holdfast.store.jobs import Accepted
+from holdfast.store.enqueue import Accepted
 
 if TYPE_CHECKING:
     from holdfast.client.app import Holdfast

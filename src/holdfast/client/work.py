@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from holdfast.store.call import Call
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(msgspec.Struct, frozen=True):
     """A call on a caller's connection; None is a connection of the pool."""
 
     call: Call[Any]

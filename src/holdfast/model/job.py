@@ -16,6 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.model import limit
 
 MOST_COUNTED = 10_000  # counts for people stop here
+LARGEST_JOINED = 65_536  # bytes of a payload
 
 
 class Status(enum.StrEnum):
@@ -214,6 +215,14 @@ class NewJob:
             self.dedupe_key is None and self.delay is None and self.run_at is None and self.deadline is None
             and self.max_attempts is not None and self.after is None
         )  # fmt: skip
+
+    @property
+    def may_join(self) -> bool:
+        """Return whether the job may be enqueued together with jobs of other callers: it is small, and needs no
+        decision about other jobs."""
+        return (
+            self.dedupe_key is None and self.batch is None and self.after is None and len(self.payload) < LARGEST_JOINED
+        )
 
 
 class Job:

@@ -11,7 +11,8 @@ import msgspec
 from holdfast.model.job import MOST_COUNTED, BatchInfo, NewJob
 from holdfast.model.view import EVERYTHING, View
 from holdfast.store.call import Call, Row, array, dicts, firsts, void
-from holdfast.store.jobs import Ids, job_fields
+from holdfast.store.enqueue import job_fields
+from holdfast.store.jobs import Ids
 from holdfast.store.select import Page, Part, Shape, Where, every, select_page, visible
 
 _AS_TEXT = {"id": "id::text", "callback": "callback::text"}

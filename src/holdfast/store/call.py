@@ -6,21 +6,22 @@ One value serves the sync client, the async client and the worker, so nothing is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
+
+from holdfast.model.job import NewJob
 
 T = TypeVar("T")
 Row = dict[str, Any]
 Rows = list[tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(msgspec.Struct, Generic[T], frozen=True):
     """One statement. `repeat` returns the call to run after a lost reply. `due` returns the job of a result that may
     start now, the last if there are several. With `prepare` false the server plans each execution, because a plan made
-    for empty tables would be slow."""
+    for empty tables would be slow. A `hot` call is executed by the fast path (store/wire/prepared.py). `join` makes one
+    call of calls at the same time that enqueue a `job` each; it returns their results (store/wire/coalesce.py)."""
 
     sql: str
     params: Sequence[Any]
@@ -28,6 +29,9 @@ class Call(Generic[T]):
     repeat: Callable[[], Call[T]] | None = None
     due: Callable[[T], str | None] | None = None
     prepare: bool | None = None
+    hot: bool = False
+    job: NewJob | None = None
+    join: Callable[[list[NewJob]], Call[list[T]]] | None = None
 
 
 class JobDueCallback(Protocol):
@@ -58,9 +62,13 @@ def array(items: Iterable[Any]) -> str:
     return "{" + ",".join(map(str, items)) + "}"
 
 
-def text_array(items: Iterable[str]) -> str:
-    """Return an array literal of strings, escaped."""
-    return "{" + ",".join('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in items) + "}"
+def text_array(items: Iterable[str | None]) -> str:
+    """Return an array literal of strings, escaped. None is SQL's null."""
+    return "{" + ",".join("NULL" if each is None else _quoted(each) for each in items) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def as_json(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Calls on jobs: enqueue, claim, finish, read."""
+"""Calls on jobs: claim, finish, read. Those that enqueue are in enqueue.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from holdfast.model.job import Job, JobDetails, JobInfo, JobRow, NewJob, PublicJob, Status
-from holdfast.model.limit import Keys
+from holdfast.model.job import Job, JobDetails, JobInfo, JobRow, PublicJob, Status
 from holdfast.model.view import EVERYTHING, View
 from holdfast.model.why import Reason, Why
-from holdfast.store.call import Call, Rows, array, as_json, first, firsts, last, mapping, text_array, void
+from holdfast.store.call import Call, Rows, array, as_json, first, firsts, mapping, text_array, void
+from holdfast.store.enqueue import EnqueueCalls
 from holdfast.store.select import (
     EVERYWHERE,
     HIDDEN,
@@ -34,17 +34,6 @@ from holdfast.store.select import (
 T = TypeVar("T")
 Ids = list[str]
 LARGE_JOB = 65_536  # bytes above which a job is read by a call of its own
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The result of enqueue for one job."""
-
-    id: str
-    outcome: str
-
-    def due(self) -> str | None:
-        return None if self.outcome == "existing" else self.id
 
 
 class ClaimInfo(msgspec.Struct, frozen=True):
@@ -114,26 +103,11 @@ class Filter(Conditions):
         return Area(None if self.status is None else PLACES.get(self.status))
 
 
-class JobCalls:
+class JobCalls(EnqueueCalls):
     """The calls, for one schema. The statements of enqueue, claim and finish are made once."""
 
     def __init__(self, schema: str) -> None:
-        self.schema = schema
-        self.channel = f"{schema}_wake"
-        self.copy_sql = (
-            f"COPY {schema}.live (id, queue, priority, task, tenant, payload, max_attempts, retry, batch, headers, "
-            "lane, keys) FROM STDIN (ENCODING 'UTF8')"
-        )
-        # A plain job needs no decision, so it is inserted without a function call (decision 004).
-        self._insert = _insert(schema, "", "")
-        self._insert_into_lane = _insert(schema, ", lane, keys", ", %s, %s::text[]")
-        self._enqueue = (
-            f"SELECT id::text, outcome FROM {schema}.enqueue(%s, %s::jsonb, %s, %s::uuid, %s, %s, "
-            "make_interval(secs => %s), %s::timestamptz, %s, %s::jsonb, %s, "
-            f"%s::{schema}.dedupe_scope, make_interval(secs => %s), %s, %s, "
-            "make_interval(secs => %s), %s::uuid, %s::json, p_keys => %s::text[], "
-            "p_after => %s::uuid[], p_on_failure => %s)"
-        )
+        super().__init__(schema)
         self._claim = (
             "SELECT id::text, token, task, payload::text, attempt, max_attempts, queue, priority, tenant, "
             "date_part('epoch', run_at), batch::text, headers::text, lane, keys, info::text "
@@ -143,93 +117,6 @@ class JobCalls:
             f"SELECT finish::text FROM {schema}.finish(%s::uuid[], %s::bigint[], %s::jsonb, %s::bigint[], %s)"
         )
         self._look = _look(schema)
-
-    def enqueue(self, job: NewJob, on_conflict: str, *, fresh: bool = True) -> Call[Accepted]:
-        if fresh and job.plain and job.batch is None:
-            return self._insert_plain(job, on_conflict)
-        params = (
-            job.task,
-            job.payload.decode(),
-            job.queue,
-            job.id,
-            job.tenant,
-            job.priority,
-            job.delay,
-            job.run_at,
-            job.max_attempts,
-            as_json(job.retry),
-            job.dedupe_key,
-            job.dedupe_scope,
-            job.dedupe_keep,
-            on_conflict,
-            fresh,
-            job.deadline,
-            job.batch,
-            as_json(job.headers),
-            job.keys and text_array(job.keys),
-            job.after and array(job.after),
-            job.on_failure or "cancel",
-        )
-        return Call(
-            self._enqueue,
-            params,
-            lambda rows: Accepted(*rows[0]),
-            lambda: self.enqueue(job, on_conflict, fresh=False),
-            Accepted.due,
-        )
-
-    def _insert_plain(self, job: NewJob, on_conflict: str) -> Call[Accepted]:
-        sql: str = self._insert
-        more: tuple[Any, ...] = ()
-        if job.tenant is not None or job.keys is not None:
-            sql, more = self._insert_into_lane, (job.lane, job.keys and text_array(job.keys))
-        params = (
-            job.id,
-            job.queue,
-            job.priority,
-            job.task,
-            job.tenant,
-            job.payload.decode(),
-            job.max_attempts,
-            as_json(job.retry),
-            as_json(job.headers),
-            *more,
-        )
-        return Call(
-            sql,
-            (*params, job.queue, job.queue),
-            lambda rows: Accepted(job.id, "created" if rows else "existing"),
-            lambda: self.enqueue(job, on_conflict, fresh=False),
-            Accepted.due,
-        )
-
-    def enqueue_many(self, jobs: Sequence[NewJob], on_conflict: str, *, fresh: bool = True) -> Call[Sequence[Accepted]]:
-        return Call(
-            f"SELECT id::text, outcome FROM {self.schema}.enqueue_many(%s::jsonb, %s, %s)",
-            (msgspec.json.encode([job_fields(job) for job in jobs]).decode(), on_conflict, fresh),
-            lambda rows: [Accepted(*row) for row in rows],
-            lambda: self.enqueue_many(jobs, on_conflict, fresh=False),
-            lambda accepted: last([each.id for each in accepted]),
-        )
-
-    def begin_bulk(self) -> Call[None]:
-        return Call("SELECT set_config('holdfast.announces', 'on', true)", (), lambda _: None)
-
-    def announce_lanes(self, like: NewJob, keys: Iterable[Keys | None], jobs: int) -> Call[None]:
-        lanes = msgspec.json.encode(list(keys)).decode()
-        return void(
-            self.schema,
-            "announce_lanes",
-            "%s, %s, %s, %s::jsonb, %s",
-            like.queue,
-            like.priority,
-            like.tenant,
-            lanes,
-            jobs,
-        )
-
-    def wake(self, queue: str, jobs: int) -> Call[None]:
-        return void(self.schema, "wake", "%s, %s", queue, jobs)
 
     def claim(
         self,
@@ -247,7 +134,7 @@ class JobCalls:
     ) -> Call[Claimed]:
         names = text_array(queues)
         params = (worker, names, limit, lease, after, asleep, free, per_tenant, as_json(served), direct)
-        return Call(self._claim, params, _read_claim)
+        return Call(self._claim, params, _read_claim, hot=True)
 
     def finish(
         self,
@@ -260,7 +147,10 @@ class JobCalls:
     ) -> Call[Ids]:
         data = msgspec.json.encode(outcomes).decode() if outcomes else None
         return Call(
-            self._finish, (array(ids), array(tokens), data, None if closed is None else array(closed), locked), firsts
+            self._finish,
+            (array(ids), array(tokens), data, None if closed is None else array(closed), locked),
+            firsts,
+            hot=True,
         )
 
     def held_jobs(self, ids: Sequence[str], tokens: Sequence[int]) -> Call[Ids]:
@@ -362,23 +252,6 @@ class JobCalls:
 
     def why(self, id_: str) -> Call[Why]:
         return Call(f"SELECT {self.schema}.why(%s::uuid)", (id_,), lambda rows: _why(rows[0][0]))
-
-
-def _insert(schema: str, columns: str, places: str) -> str:
-    return (
-        f"WITH placed AS (INSERT INTO {schema}.live "
-        f"(id, queue, priority, task, tenant, payload, max_attempts, retry, headers{columns}) "
-        f"VALUES (%s::uuid, %s, %s, %s, %s, %s::json, %s, %s::jsonb, %s::json{places}) "
-        "ON CONFLICT DO NOTHING RETURNING true) "
-        f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = %s) "
-        f"THEN {schema}.wake(%s) END FROM placed"
-    )
-
-
-def job_fields(job: NewJob) -> dict[str, Any]:
-    """Return the fields that are set, for JSON."""
-    values = {name: getattr(job, name) for name in job.__slots__}
-    return {k: v for k, v in values.items() if v is not None} | {"payload": msgspec.Raw(job.payload)}
 
 
 _claim_info = msgspec.json.Decoder(ClaimInfo).decode

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.model.job import ids as job_ids
 from holdfast.model.schedule import Due, Schedule, ScheduleInfo
 from holdfast.store.call import Call, first, last, void
-from holdfast.store.jobs import job_fields
+from holdfast.store.enqueue import job_fields
 from holdfast.store.queues import QUEUE
 
 _COLUMNS = (

@@ -203,17 +203,12 @@ async def create(ctx: RequestContext, job: Job) -> AcceptedJob:
     """Create a job."""
     sender, data = await enqueuer(ctx, job)
     new = sender.checked_job(data)
-    if ctx.conn is None and _is_simple(ctx, job):
-        accepted = await ctx.service.enqueue(new, ctx.caller)
-        return AcceptedJob(accepted.id, accepted.outcome != "created")
-    made = await sender.aenqueue_job(new)
+    if new.may_join or ctx.conn is not None:  # it uses no connection of its own
+        made = await sender.aenqueue_job(new)
+    else:
+        async with ctx.service.share_of(ctx.caller):
+            made = await sender.aenqueue_job(new)
     return AcceptedJob(made.id, made.existing)
-
-
-def _is_simple(ctx: RequestContext, job: Job) -> bool:
-    """Return whether a job can be coalesced: it has no dedupe key, no batch and no middleware."""
-    keyed = job.dedupe is not None or ctx.hf.registry.tasks[job.task].dedupe is not None
-    return not (keyed or job.batch is not None or ctx.hf.registry.around_enqueue)
 
 
 @routes.post("/many", WRITES, status=201)

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.model.health import LEVELS
 from holdfast.model.tick import Level, Usage
+from holdfast.store.wire.coalesce import LoopCoalescer
 from holdfast.telemetry.metrics import OTHERS, DatabaseMetrics, RequestMetrics, Stats, exposition
-from holdfast.web.coalesce import Coalescer
 from holdfast.web.context import RequestContext
 from holdfast.web.fields import Moment, Name, PageSize, Query, Since
 from holdfast.web.routing import READS, WATCHES, Routes
@@ -36,7 +36,7 @@ class Figures:
     def __init__(self, service: Service, labels: set[str]) -> None:
         self.stats = Stats(labels)
         self._service = service
-        self._scrapes: Coalescer[None, tuple[bytes, str]] = Coalescer(self._scrape, at_once=1)
+        self._scrapes: LoopCoalescer[None, tuple[bytes, str]] = LoopCoalescer(self._scrape, at_once=1)
         self._cached: tuple[bytes, str] = b"", ""
         self._fresh_until = 0.0
         if service.hf.registry.meters:

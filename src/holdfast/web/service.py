@@ -8,22 +8,21 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.errors import DatabaseUnavailable
-from holdfast.model.job import NewJob, PublicJob
+from holdfast.model.job import PublicJob
 from holdfast.model.token import PREFIX, Caller, digest
 from holdfast.model.view import View
 from holdfast.store.call import Call
-from holdfast.store.jobs import LARGE_JOB, Accepted
 from holdfast.store.select import EVERYWHERE, PAGE_BYTES, Area, Page, Part
 from holdfast.store.tokens import TokenCalls
 from holdfast.store.wire import connect
+from holdfast.store.wire.coalesce import LoopCoalescer
 from holdfast.web import cursor as cursors
 from holdfast.web.changes import ChangePoller
-from holdfast.web.coalesce import Coalescer
 from holdfast.web.problems import Problem
 from holdfast.web.shares import Shares
 
@@ -65,9 +64,8 @@ class Service:
     def __init__(self, hf: Holdfast) -> None:
         self.hf = hf
         self.tokens = TokenCalls(hf.settings.schema)
-        self._looks: Coalescer[tuple[str, View], PublicJob | None] = Coalescer(self._look)
-        self._callers: Coalescer[bytes, Caller | None] = Coalescer(self._use_tokens)
-        self._enqueues: Coalescer[NewJob, Accepted] = Coalescer(self._enqueue, size=lambda job: len(job.payload))
+        self._looks: LoopCoalescer[tuple[str, View], PublicJob | None] = LoopCoalescer(self._look)
+        self._callers: LoopCoalescer[bytes, Caller | None] = LoopCoalescer(self._use_tokens)
         self._shares = Shares(max(1, hf.settings.pool_size // 2))
         self._heavy = Shares(1)
         self._threads = ThreadPoolExecutor(2, "holdfast-web")
@@ -79,9 +77,13 @@ class Service:
     async def run(self, call: Call[T], conn: Any = None) -> T:
         return await self.hf.database.async_pool.run(call, conn)
 
+    def share_of(self, caller: Caller) -> AbstractAsyncContextManager[object]:
+        """Take one of the connections that the caller's tenant may use: no tenant uses more than half of them."""
+        return self._shares.of(caller.tenant)
+
     async def run_for(self, caller: Caller, call: Call[T]) -> T:
-        """Run a call for one caller. No tenant uses more than half of the connections."""
-        async with self._shares.of(caller.tenant):
+        """Run a call on a connection of the caller's share."""
+        async with self.share_of(caller):
             return await self.run(call)
 
     async def in_thread(self, caller: Caller | None, act: Callable[..., R], *args: Any) -> R:
@@ -112,17 +114,6 @@ class Service:
         callers = await self.run(self.tokens.use(each))
         found = dict(zip(each, callers, strict=True))
         return [found[key] for key in keys]
-
-    async def enqueue(self, job: NewJob, caller: Caller) -> Accepted:
-        """Enqueue a job without key, batch or middleware. Small jobs are coalesced into one call."""
-        if len(job.payload) < LARGE_JOB:
-            return await self._enqueues.ask(job)
-        return await self.run_for(caller, self.hf.database.calls.jobs.enqueue(job, "existing"))
-
-    async def _enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Accepted]:
-        if len(jobs) == 1:
-            return [await self.run(self.hf.database.calls.jobs.enqueue(jobs[0], "existing"))]
-        return await self.run(self.hf.database.calls.jobs.enqueue_many(jobs, "existing"))
 
     async def page(
         self,

@@ -27,7 +27,7 @@ from holdfast.model.signature import ResultType, hints_of
 from holdfast.model.step import ChildFailed, GatherFailed, Parked, StepOptions, StoredStep
 from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call
-from holdfast.store.jobs import job_fields
+from holdfast.store.enqueue import job_fields
 from holdfast.store.steps import NewStep
 from holdfast.worker.stepcalls import RunningStep, canceled_and_ended, function_call, to_the_end
 

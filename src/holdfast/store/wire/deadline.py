@@ -17,7 +17,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from types import TracebackType
 from typing import Any
 
 import psycopg
@@ -45,28 +46,15 @@ class DeadlineWatch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, RunningCall] = {}
         self._pid = 0
         self._abandoned: dict[Server, set[int]] = {}
 
-    @contextlib.contextmanager
-    def within(self, conn: Any, seconds: float) -> Iterator[None]:
+    def within(self, conn: Any, seconds: float) -> RunningCall:
         """Let a block use the connection for some seconds; then shut down its socket."""
-        key = id(conn)
-        call = self._calls[key] = _Call(time.monotonic() + seconds, conn)
         if self._pid != os.getpid():
             self._start()
-        try:
-            yield
-        except psycopg.Error as error:
-            if call.shut:
-                raise Overdue(f"no reply within {seconds:g} s") from error
-            if _is_stale(error):
-                conn.pgconn.finish()
-                raise StalePlan(f"the schema was migrated meanwhile ({error})") from error
-            raise
-        finally:
-            self._calls.pop(key, None)
+        return RunningCall(self._calls, conn, seconds)
 
     def abandoned(self, conn: Any) -> list[int]:
         """Return the process ids of abandoned calls on this connection's server."""
@@ -91,22 +79,37 @@ class DeadlineWatch:
                     self._calls.pop(key, None)
                     self._abandon(call)
 
-    def _abandon(self, call: _Call) -> None:
+    def _abandon(self, call: RunningCall) -> None:
         call.shut = True
         with contextlib.suppress(OSError, psycopg.Error):  # already closed
             self._abandoned.setdefault(_server(call.conn), set()).add(call.conn.info.backend_pid)
             _shut(call.conn.fileno())
 
 
-class _Call:
-    """A running call."""
+class RunningCall:
+    """The block of a running call. A class, because a generator would cost each call three times as much."""
 
-    __slots__ = ("conn", "deadline", "shut")
+    __slots__ = ("_calls", "_seconds", "conn", "deadline", "shut")
 
-    def __init__(self, deadline: float, conn: Any) -> None:
-        self.deadline = deadline
+    def __init__(self, calls: dict[int, RunningCall], conn: Any, seconds: float) -> None:
+        self._calls = calls
+        self._seconds = seconds
         self.conn = conn
+        self.deadline = 0.0
         self.shut = False
+
+    def __enter__(self) -> None:
+        self.deadline = time.monotonic() + self._seconds
+        self._calls[id(self.conn)] = self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._calls.pop(id(self.conn), None)
+        if isinstance(error, psycopg.Error):
+            if self.shut:
+                raise Overdue(f"no reply within {self._seconds:g} s") from error
+            if _is_stale(error):
+                self.conn.pgconn.finish()
+                raise StalePlan(f"the schema was migrated meanwhile ({error})") from error
 
 
 def _is_stale(error: psycopg.Error) -> bool:

@@ -20,6 +20,7 @@ from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call, JobDueCallback
 from holdfast.store.calls import Calls
 from holdfast.store.wire import borrowed, connect, hosts
+from holdfast.store.wire.coalesce import LoopCoalescer
 from holdfast.store.wire.connection_async import AsyncConnection
 from holdfast.store.wire.deadline import watch
 from holdfast.store.wire.open_pools import LoopPools, pool_options
@@ -47,10 +48,14 @@ class AsyncPool(LoopPools):
         super().__init__(settings)
         self._on_job_due = on_job_due
         self._calls = Calls(settings.schema)
+        self._coalescer: LoopCoalescer[Call[Any], Any] = LoopCoalescer(self._run_joined, size=_size_of_job)
 
     async def run(self, call: Call[T], conn: Any = None) -> T:
         """Run one call, and repeat it in its safe form after a lost connection; with `conn`, run it there once."""
-        result = await self._run(call, conn)
+        if conn is None and call.join is not None:
+            result: T = await self._coalescer.ask(call)
+        else:
+            result = await self._run(call, conn)
         if self._on_job_due is not None and call.due is not None and (job := call.due(result)) is not None:
             self._on_job_due(job, committed=conn is None)
         return result
@@ -62,15 +67,31 @@ class AsyncPool(LoopPools):
         repeats = Repeats(self._openers[CALLS])
         while True:
             try:
-                pool = await self._opened()
-                async with pool.connection(timeout=repeats.patience.left) as ours:
-                    with dropped_if_read_only(ours), watch.within(ours, self._settings.call_timeout):
-                        async with transaction_for(ours):
-                            return await arun_on(ours, call)
+                return await self._run_once(call, repeats.patience.left)
             except (*Lost, psycopg.Error) as error:
                 call, pause = repeats.next(call, error)
                 await self._forget_dead()
                 await asyncio.sleep(pause)
+
+    async def _run_joined(self, calls: list[Call[Any]]) -> list[Any]:
+        """Run calls that may be joined; return the result of each."""
+        first = calls[0]
+        if len(calls) == 1 or first.join is None:
+            return [await self._run(first, None)]
+        return await self._run(first.join([each.job for each in calls if each.job is not None]), None)
+
+    async def _run_once(self, call: Call[T], patience: float) -> T:
+        pool = await self._opened()
+        conn = await pool.getconn(timeout=patience)  # pool.connection() would also commit, of which there is no need
+        try:
+            with watch.within(conn, self._settings.call_timeout):
+                async with transaction_for(conn):
+                    return await arun_on(conn, call)
+        except psycopg.errors.ReadOnlySqlTransaction:
+            conn.pgconn.finish()  # a standby's: the pool must not use it again
+            raise
+        finally:
+            await pool.putconn(conn)
 
     async def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copy plain jobs in one transaction, or in the caller's; use enqueue_many() where COPY is not available."""
@@ -172,6 +193,10 @@ class AsyncPool(LoopPools):
             connection_class=AsyncConnection,
             **pool_options(self._openers[purpose]),
         )
+
+
+def _size_of_job(call: Call[Any]) -> int:
+    return 0 if call.job is None else len(call.job.payload)
 
 
 async def _reconnect(pool: AsyncConnectionPool[Any]) -> None:

@@ -21,6 +21,7 @@ from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call, JobDueCallback
 from holdfast.store.calls import Calls
 from holdfast.store.wire import borrowed, connect, hosts
+from holdfast.store.wire.coalesce import ThreadCoalescer
 from holdfast.store.wire.connection_sync import Connection
 from holdfast.store.wire.deadline import watch
 from holdfast.store.wire.open_pools import ThreadPools, pool_options
@@ -48,10 +49,14 @@ class SyncPool(ThreadPools):
         super().__init__(settings)
         self._on_job_due = on_job_due
         self._calls = Calls(settings.schema)
+        self._coalescer: ThreadCoalescer[Call[Any], Any] = ThreadCoalescer(self._run_joined, size=_size_of_job)
 
     def run(self, call: Call[T], conn: Any = None) -> T:
         """Run one call, and repeat it in its safe form after a lost connection; with `conn`, run it there once."""
-        result = self._run(call, conn)
+        if conn is None and call.join is not None:
+            result: T = self._coalescer.ask(call)
+        else:
+            result = self._run(call, conn)
         if self._on_job_due is not None and call.due is not None and (job := call.due(result)) is not None:
             self._on_job_due(job, committed=conn is None)
         return result
@@ -63,15 +68,31 @@ class SyncPool(ThreadPools):
         repeats = Repeats(self._openers[CALLS])
         while True:
             try:
-                pool = self._opened()
-                with pool.connection(timeout=repeats.patience.left) as ours:
-                    with dropped_if_read_only(ours), watch.within(ours, self._settings.call_timeout):
-                        with transaction_for(ours):
-                            return run_on(ours, call)
+                return self._run_once(call, repeats.patience.left)
             except (*Lost, psycopg.Error) as error:
                 call, pause = repeats.next(call, error)
                 self._forget_dead()
                 time.sleep(pause)
+
+    def _run_joined(self, calls: list[Call[Any]]) -> list[Any]:
+        """Run calls that may be joined; return the result of each."""
+        first = calls[0]
+        if len(calls) == 1 or first.join is None:
+            return [self._run(first, None)]
+        return self._run(first.join([each.job for each in calls if each.job is not None]), None)
+
+    def _run_once(self, call: Call[T], patience: float) -> T:
+        pool = self._opened()
+        conn = pool.getconn(timeout=patience)  # pool.connection() would also commit, of which there is no need
+        try:
+            with watch.within(conn, self._settings.call_timeout):
+                with transaction_for(conn):
+                    return run_on(conn, call)
+        except psycopg.errors.ReadOnlySqlTransaction:
+            conn.pgconn.finish()  # a standby's: the pool must not use it again
+            raise
+        finally:
+            pool.putconn(conn)
 
     def copy(self, bulk: Bulk, conn: Any = None) -> None:
         """Copy plain jobs in one transaction, or in the caller's; use enqueue_many() where COPY is not available."""
@@ -171,6 +192,10 @@ class SyncPool(ThreadPools):
             connection_class=Connection,
             **pool_options(self._openers[purpose]),
         )
+
+
+def _size_of_job(call: Call[Any]) -> int:
+    return 0 if call.job is None else len(call.job.payload)
 
 
 def _reconnect(pool: ConnectionPool[Any]) -> None:

@@ -19,6 +19,8 @@ from holdfast.store.wire.connection_async import AsyncConnection
 from holdfast.store.wire.connection_sync import Connection
 from holdfast.store.wire.deadline import watch
 from holdfast.store.wire.opener import Opener, transaction_for
+from holdfast.store.wire.statements_async import arun_on
+from holdfast.store.wire.statements_sync import run_on
 
 T = TypeVar("T")
 # Backoff in seconds after a serialization failure or a deadlock (40001, 40P01).
@@ -61,10 +63,9 @@ class Session:
             async with asyncio.timeout(self._settings.call_timeout + 1):
                 with watch.within(conn, self._settings.call_timeout):
                     async with transaction_for(conn):
-                        cursor = await conn.execute(call.sql, call.params)
-                        rows = await cursor.fetchall()
+                        result = await arun_on(conn, call)
                     self.answered_at = time.monotonic()
-                    return self._notify(call, call.read(rows))
+                    return self._notify(call, result)
         except connect.AGAIN:
             raise
         except (psycopg.Error, TimeoutError) as error:
@@ -126,9 +127,9 @@ class ThreadSession:
                 self._conn = Connection.connect(opener.conninfo(), **opener.kwargs())
             with watch.within(self._conn, self._settings.call_timeout):
                 with transaction_for(self._conn):
-                    rows = self._conn.execute(call.sql, call.params).fetchall()
+                    result = run_on(self._conn, call)
                 self.answered_at = time.monotonic()
-                return call.read(rows)
+                return result
         except psycopg.Error as error:
             self.close()
             raise connect.explain(error, self._settings, known_good=True) from error

@@ -11,9 +11,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.store.call import Call
@@ -119,7 +120,8 @@ class Transaction:
     def _last_call(self) -> Call[list[str]]:
         call = self._finish()
         limit = f"set_config('idle_in_transaction_session_timeout', '{int(COMMIT_WITHIN * 1000)}', true)"
-        return replace(call, sql=f"WITH soon AS MATERIALIZED (SELECT {limit}) SELECT f.* FROM soon, ({call.sql}) f")
+        sql = f"WITH soon AS MATERIALIZED (SELECT {limit}) SELECT f.* FROM soon, ({call.sql}) f"
+        return msgspec.structs.replace(call, sql=sql)
 
     def _check_lease(self, refused: list[str]) -> bool:
         if refused:
