@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.job import NewJob
 from holdfast.model.limit import Keys
-from holdfast.store.call import Call, Rows, array, as_json, last, text_array, void
+from holdfast.store.call import Call, array, as_json, last, text_array, void
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -99,8 +99,8 @@ class EnqueueCalls:
         )
         return Call(
             sql,
-            (*params, job.queue, job.queue),
-            lambda rows: Accepted(job.id, "created" if rows else "existing"),
+            (*params, job.queue),
+            lambda _: Accepted(job.id, "created"),
             lambda: self.enqueue(job, on_conflict, fresh=False),
             Accepted.due,
             hot=True,
@@ -113,15 +113,11 @@ class EnqueueCalls:
         if not all(job.plain for job in jobs):
             return self.enqueue_many(jobs, "existing")
 
-        def read(rows: Rows) -> list[Accepted]:
-            created = {row[0] for row in rows}
-            return [Accepted(job.id, "created" if job.id in created else "existing") for job in jobs]
-
         columns = zip(*map(_insert_values, jobs), strict=True)
         return Call(
             self._insert_many,
             [text_array(column) for column in columns],
-            read,
+            lambda _: [Accepted(job.id, "created") for job in jobs],
             lambda: self.enqueue_many(jobs, "existing", fresh=False),
             hot=True,
         )
@@ -157,12 +153,10 @@ class EnqueueCalls:
 
 def _insert(schema: str, columns: str, places: str) -> str:
     return (
-        f"WITH placed AS (INSERT INTO {schema}.live "
+        f"INSERT INTO {schema}.live "
         f"(id, queue, priority, task, tenant, payload, max_attempts, retry, headers{columns}) "
         f"VALUES (%s::uuid, %s, %s, %s, %s, %s::json, %s, %s::jsonb, %s::json{places}) "
-        "ON CONFLICT DO NOTHING RETURNING true) "
-        f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = %s) "
-        f"THEN {schema}.wake(%s) END FROM placed"
+        f"RETURNING (SELECT {schema}.wake(s.queue) FROM {schema}.sleepers s WHERE s.queue = %s LIMIT 1)"
     )
 
 
@@ -176,11 +170,11 @@ WITH placed AS (
     FROM unnest(%s::uuid[], %s::text[], %s::smallint[], %s::text[], %s::text[], %s::json[], %s::smallint[],
                 %s::jsonb[], %s::json[], %s::bigint[], %s::text[])
         AS g(id, queue, priority, task, tenant, payload, max_attempts, retry, headers, lane, keys)
-    ON CONFLICT DO NOTHING RETURNING id, queue),
+    RETURNING queue),
 woken AS (
     SELECT {schema}.wake(q.queue, q.jobs) FROM (SELECT p.queue, count(*) AS jobs FROM placed p GROUP BY p.queue) q
     WHERE EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = q.queue))
-SELECT p.id::text, (SELECT count(*) FROM woken) FROM placed p
+SELECT count(*) FROM woken
 """
 
 
