@@ -1,23 +1,24 @@
-"""Request coalescing: concurrent requests go into one call, and each gets its own result."""
+"""Request coalescing: concurrent requests go into one call, and each gets its own result. So do concurrent enqueues."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import psycopg
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Limit, Retry
 from holdfast.errors import DatabaseUnavailable, UsageError
-from holdfast.model.job import NewJob, ids
-from holdfast.model.token import Caller
-from holdfast.web.coalesce import MOST_BYTES, PATIENCE, Coalescer
-from holdfast.web.service import Service
-from tests.support import serving
-
-NO_TENANT = Caller("1", "test", None, frozenset(), None)
+from holdfast.store.wire import prepared
+from holdfast.store.wire.coalesce import MOST_BYTES, PATIENCE, LoopCoalescer, ThreadCoalescer
+from tests.conftest import wait_until
+from tests.support.running import until, working
 
 
 async def test_requests_during_a_call_go_into_the_next_one() -> None:
@@ -29,7 +30,7 @@ async def test_requests_during_a_call_go_into_the_next_one() -> None:
         await go.wait()
         return [wish * 2 if wish != 3 else ValueError("three") for wish in wishes]
 
-    coalescer = Coalescer(act)
+    coalescer = LoopCoalescer(act)
     asking = [asyncio.create_task(coalescer.ask(n)) for n in range(50)]
     await asyncio.sleep(0)
     go.set()
@@ -45,11 +46,12 @@ async def test_a_wish_that_fails_a_call_fails_alone() -> None:
     async def act(wishes: Sequence[int]) -> list[int]:
         nonlocal calls
         calls += 1
+        await asyncio.sleep(0)
         if 7 in wishes:
             raise ValueError("seven")
         return list(wishes)
 
-    coalescer = Coalescer(act)
+    coalescer = LoopCoalescer(act)
     results = await asyncio.gather(*(coalescer.ask(n) for n in range(100)), return_exceptions=True)
     assert isinstance(results[7], ValueError)
     assert [each for n, each in enumerate(results) if n != 7] == [n for n in range(100) if n != 7]
@@ -62,9 +64,10 @@ async def test_an_unreachable_database_fails_all_requests_of_a_call_and_is_not_t
     async def act(wishes: Sequence[int]) -> list[int]:
         nonlocal calls
         calls += 1
+        await asyncio.sleep(0)
         raise DatabaseUnavailable("away")
 
-    coalescer: Coalescer[int, int] = Coalescer(act)
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act)
     results = await asyncio.gather(*(coalescer.ask(n) for n in range(100)), return_exceptions=True)
     assert all(isinstance(each, DatabaseUnavailable) for each in results) and calls <= 2
 
@@ -77,10 +80,10 @@ async def test_a_large_request_goes_into_a_call_of_its_own() -> None:
         await asyncio.sleep(0)
         return wishes
 
-    coalescer: Coalescer[int, int] = Coalescer(act, size=lambda wish: wish)
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act, size=lambda wish: wish)
     wishes = [1, 2, MOST_BYTES, 3, MOST_BYTES * 2, 4, 5]
     assert await asyncio.gather(*map(coalescer.ask, wishes)) == wishes
-    assert all(sum(each) <= MOST_BYTES or len(each) == 1 for each in calls) and len(calls) == 5
+    assert all(sum(each) <= MOST_BYTES or len(each) == 1 for each in calls) and len(calls) == 6
 
 
 async def test_a_request_that_goes_away_leaves_the_results_of_other_requests() -> None:
@@ -90,7 +93,7 @@ async def test_a_request_that_goes_away_leaves_the_results_of_other_requests() -
         await go.wait()
         return list(wishes)
 
-    coalescer = Coalescer(act)
+    coalescer = LoopCoalescer(act)
     gone, stays = (asyncio.create_task(coalescer.ask(n)) for n in range(2))
     await asyncio.sleep(0)
     gone.cancel()
@@ -100,19 +103,9 @@ async def test_a_request_that_goes_away_leaves_the_results_of_other_requests() -
         await gone
 
 
-async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> None:
-    service = Service(serving.with_tasks(hf))
-    jobs = [NewJob(ids.make(), "shop.fail", b"{}", max_attempts=1) for _ in range(20)]
-    jobs[7].queue = "a/b"
-    results = await asyncio.gather(*(service.enqueue(job, NO_TENANT) for job in jobs), return_exceptions=True)
-    assert isinstance(results[7], UsageError)
-    assert {job.id for job in jobs if job is not jobs[7]} == {each.id for each in hf.jobs.list()}
-    await hf.aclose()
-
-
 async def test_a_request_right_after_a_result_gets_its_own_result() -> None:
     """A call that is just ending brings no more results, so it must not count as one that is under way."""
-    coalescer: Coalescer[int, int] = Coalescer(doubled, at_once=1)
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(doubled, at_once=1)
     async with asyncio.timeout(20):
         for n in range(5):
             assert await coalescer.ask(n) == 2 * n
@@ -137,7 +130,7 @@ async def test_one_slow_call_delays_neither_waiting_nor_later_requests() -> None
         under_way -= 1
         return [2 * wish for wish in wishes]
 
-    coalescer: Coalescer[int, int] = Coalescer(act)
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act)
     slow = asyncio.create_task(coalescer.ask(0))
     await begun.wait()
     async with asyncio.timeout(20):
@@ -156,7 +149,7 @@ async def test_a_slow_call_leaves_waiting_requests_to_the_one_beside_it_and_none
         await gates[wishes[0]].wait()
         return wishes
 
-    coalescer: Coalescer[int, int] = Coalescer(act)
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act)
     asking = []
     async with asyncio.timeout(20):
         for n in range(3):
@@ -177,7 +170,7 @@ async def test_beside_a_slow_call_a_single_request_gets_its_result_at_once() -> 
             await go.wait()
         return wishes
 
-    coalescer: Coalescer[int, int] = Coalescer(act)
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act)
     slow = asyncio.create_task(coalescer.ask(0))
     await begun.wait()
     assert await coalescer.ask(1) == 1  # after a while
@@ -191,7 +184,7 @@ async def test_beside_a_slow_call_a_single_request_gets_its_result_at_once() -> 
 
 
 def test_loops_that_have_ended_are_forgotten() -> None:
-    coalescer: Coalescer[int, int] = Coalescer(doubled)
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(doubled)
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
 
     async def ask() -> None:
@@ -202,3 +195,204 @@ def test_loops_that_have_ended_are_forgotten() -> None:
         asyncio.run(ask())
     gc.collect()
     assert [each() for each in loops] == [None] * 3
+
+
+class Gate:
+    """An `act` for threads that doubles its requests once the gate is open."""
+
+    def __init__(self, *, refused: int | None = None) -> None:
+        self.open = threading.Event()
+        self.calls: list[list[int]] = []
+        self._refused = refused
+
+    def act(self, wishes: list[int]) -> list[int]:
+        self.calls.append(wishes)
+        assert self.open.wait(20)
+        if self._refused in wishes:
+            raise ValueError("refused")
+        return [2 * wish for wish in wishes]
+
+
+def asked(coalescer: ThreadCoalescer[int, int], gate: Gate, number: int) -> list[Any]:
+    """Ask in many threads while the first call is under way; return the results in order."""
+    with ThreadPoolExecutor(number) as threads:
+        first = threads.submit(coalescer.ask, 0)
+        wait_until(lambda: gate.calls)
+        rest = [threads.submit(coalescer.ask, n) for n in range(1, number)]
+        wait_until(lambda: len(gate.calls) == 2)  # beside the first, which is slow
+        gate.open.set()
+        return [each.exception(20) or each.result(20) for each in (first, *rest)]
+
+
+def test_threads_that_ask_during_a_call_share_the_next_ones() -> None:
+    gate = Gate()
+    coalescer: ThreadCoalescer[int, int] = ThreadCoalescer(gate.act)
+    assert asked(coalescer, gate, 30) == [2 * n for n in range(30)]
+    assert sorted(n for call in gate.calls for n in call) == list(range(30))
+    assert len(gate.calls) < 10
+    assert coalescer.ask(40) == 80 and gate.calls[-1] == [40]
+
+
+def test_the_request_of_a_thread_that_fails_a_call_fails_alone() -> None:
+    gate = Gate(refused=7)
+    results = asked(ThreadCoalescer(gate.act), gate, 30)
+    assert isinstance(results.pop(7), ValueError)
+    assert results == [2 * n for n in range(30) if n != 7]
+
+
+def test_the_request_of_an_interrupted_thread_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    coalescer: ThreadCoalescer[int, int] = ThreadCoalescer(gate.act)
+    real = coalescer._take_over
+
+    def interrupted(turn: Any) -> None:
+        if turn.request == 1:
+            raise KeyboardInterrupt
+        real(turn)
+
+    monkeypatch.setattr(coalescer, "_take_over", interrupted)
+    results = asked(coalescer, gate, 5)
+    assert isinstance(results.pop(1), KeyboardInterrupt)
+    assert results == [0, 4, 6, 8] and all(1 not in call for call in gate.calls)
+
+
+def test_a_large_request_of_a_thread_goes_into_a_call_of_its_own() -> None:
+    gate = Gate()
+    coalescer: ThreadCoalescer[int, int] = ThreadCoalescer(gate.act, size=lambda wish: wish and MOST_BYTES)
+    assert asked(coalescer, gate, 5) == [0, 2, 4, 6, 8]
+    assert all(len(call) == 1 for call in gate.calls)
+
+
+async def together(hf: Holdfast, tasks: Sequence[Callable[..., Any]]) -> list[Any]:
+    """Call them all at once in coroutines; return results and exceptions."""
+    results = await asyncio.gather(*(each() for each in tasks), return_exceptions=True)
+    await hf.aclose()
+    return results
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that the fast path executes."""
+    found: list[str] = []
+    real = prepared._statement
+
+    def noted(sql: str) -> tuple[bytes, bytes]:
+        found.append(sql)
+        return real(sql)
+
+    monkeypatch.setattr(prepared, "_statement", noted)
+    return found
+
+
+async def test_jobs_enqueued_at_the_same_time_share_statements_and_keep_their_values(
+    hf: Holdfast, statements: list[str]
+) -> None:
+    @hf.task(queue="mail", priority=1, limits=[Limit("to:{to}", concurrency=2)])
+    async def send(to: str, text: str) -> None: ...
+
+    @hf.task()
+    async def plain(n: int) -> None: ...
+
+    hostile = 'a "quoted" {brace}, a \\ and NULL\nline'
+    calls: list[Callable[..., Any]] = [
+        lambda n=n: plain.using(tenant="t" if n % 2 else None).aenqueue(n) for n in range(20)
+    ]
+    calls += [lambda n=n: send.using(tenant="acme").aenqueue(f'x{n},"{n}"', hostile) for n in range(20)]
+    calls += [lambda n=n: plain.using(delay=3600, max_attempts=7).aenqueue(n) for n in range(2)]
+    calls += [lambda: plain.using(tenant="NULL", retry=Retry.fixed(9, max_attempts=3)).aenqueue(99)]
+    handles = await together(hf, calls)
+    assert len(statements) < 6
+    found = {job.id: job for job in (hf.jobs.get(each.id) for each in handles) if job is not None}
+    assert [found[each.id].payload for each in handles[:20]] == [{"n": n} for n in range(20)]
+    assert [found[each.id].tenant for each in handles[:4]] == [None, "t", None, "t"]
+    assert [found[each.id].payload for each in handles[20:40]] == [
+        {"to": f'x{n},"{n}"', "text": hostile} for n in range(20)
+    ]
+    assert {(found[each.id].queue, found[each.id].priority) for each in handles[20:40]} == {("mail", 1)}
+    assert [found[each.id].max_attempts for each in handles[40:]] == [7, 7, 3]
+    assert (found[handles[42].id].tenant, not any(each.existing for each in handles)) == ("NULL", True)
+    assert [each.id for each in handles[:20]] == sorted(each.id for each in handles[:20])
+
+
+async def test_workers_run_jobs_of_all_kinds_that_were_enqueued_together(hf: Holdfast) -> None:
+    ran: list[int] = []
+
+    @hf.task(limits=[Limit("key:{key}", concurrency=1)])
+    async def keyed(n: int, key: str) -> None:
+        ran.append(n)
+
+    @hf.task()
+    async def plain(n: int) -> None:
+        ran.append(n)
+
+    async with working(hf, poll=60.0) as worker:
+        await until(lambda: worker.claimer.intake.counts.claims >= 3)
+        await asyncio.gather(
+            *(plain.aenqueue(n) for n in range(50)), *(keyed.aenqueue(n, f"k{n % 3}") for n in range(50, 90))
+        )
+        await until(lambda: len(ran) == 90)
+    assert sorted(ran) == list(range(90))
+
+
+async def test_a_job_that_the_database_refuses_spoils_no_other(hf: Holdfast) -> None:
+    @hf.task()
+    async def plain(n: int) -> None: ...
+
+    jobs = [plain.new_job((n,), {}) for n in range(20)]
+    jobs[7].queue = "a/b"
+    results = await together(hf, [lambda job=job: plain.aenqueue_job(job) for job in jobs])
+    assert isinstance(results[7], UsageError)
+    assert {job.id for job in jobs if job is not jobs[7]} == {each.id for each in hf.jobs.list()}
+
+
+def test_threads_enqueue_together_and_a_job_that_is_refused_spoils_no_other(hf: Holdfast) -> None:
+    @hf.task()
+    def plain(n: int) -> None: ...
+
+    jobs = [plain.new_job((n,), {}) for n in range(60)]
+    jobs[7].queue = "a/b"
+    with ThreadPoolExecutor(20) as threads:
+        enqueued = [threads.submit(plain.enqueue_job, job) for job in jobs]
+    assert isinstance(enqueued.pop(7).exception(), UsageError)
+    assert [each.result().id for each in enqueued] == [job.id for job in jobs if job.queue != "a/b"]
+    assert {job.id for job in jobs if job.queue != "a/b"} == {each.id for each in hf.jobs.list(limit=100)}
+
+
+async def test_jobs_enqueued_together_are_accepted_once_when_the_reply_is_lost(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @hf.task()
+    async def plain(n: int) -> None: ...
+
+    await plain.aenqueue(-1)
+    pool, lost = hf.database.async_pool, []
+    real = pool._run_once
+
+    async def once(call: Any, patience: float) -> Any:
+        result = await real(call, patience)
+        if not lost and "unnest" in call.sql:
+            lost.append(call)
+            raise psycopg.OperationalError("the reply was lost")
+        return result
+
+    monkeypatch.setattr(pool, "_run_once", once)
+    handles = await together(hf, [lambda n=n: plain.aenqueue(n) for n in range(20)])
+    assert len(lost) == 1 and len({each.id for each in handles}) == 20
+    assert {each.id for each in handles} <= {each.id for each in hf.jobs.list(limit=100)}
+    assert len(hf.jobs.list(limit=100)) == 21
+
+
+async def test_a_caller_that_is_canceled_leaves_the_jobs_of_other_callers(hf: Holdfast) -> None:
+    @hf.task()
+    async def plain(n: int) -> None: ...
+
+    await plain.aenqueue(-1)
+    enqueuing = [asyncio.create_task(plain.aenqueue(n)) for n in range(10)]
+    await asyncio.sleep(0)
+    enqueuing[0].cancel()  # its call is under way, and the others wait for it
+    enqueuing[3].cancel()
+    results = await asyncio.gather(*enqueuing, return_exceptions=True)
+    assert [n for n, each in enumerate(results) if isinstance(each, asyncio.CancelledError)] == [0, 3]
+    stored = {job.payload["n"] for job in await hf.jobs.alist(limit=100)}
+    assert set(range(10)) - {0, 3} <= stored
+    await hf.aclose()

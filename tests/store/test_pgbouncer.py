@@ -167,9 +167,9 @@ async def test_a_sleeper_that_is_gone_is_forgotten_in_session_mode_though_its_ba
 
 @pytest.mark.parametrize("ignored", ["", ", options"], ids=["options are refused", "options are ignored"])
 def test_without_the_setting_the_error_says_what_to_set(bouncer: Callable[..., str], ignored: str) -> None:
-    def enqueue(_: int) -> None:
+    def enqueue(client: int) -> None:  # with a key, since jobs without one share a connection
         for n in range(20):
-            hf.registry.tasks["work"].enqueue(n, "a")
+            hf.registry.tasks["work"].using(dedupe=f"{client}-{n}").enqueue(n, "a")
 
     with (
         application(bouncer("transaction", size=2, ignored=ignored), []) as hf,

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import CONTEXT, Context, Holdfast, Retry, SyncContext
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store.jobs import job_fields
+from holdfast.store.enqueue import job_fields
 from tests.support.running import ended, working
 
 

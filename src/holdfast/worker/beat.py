@@ -30,6 +30,7 @@ from holdfast.worker.prefetch import PrefetchBuffer
 log = logs.get("loop")
 SLOWEST = 0.25  # seconds between beats
 QUICKEST = 0.05
+IDLE = 0.5  # seconds between beats while no job runs
 LEAST = 5.0  # seconds; a task's shorter timeout does not end a process, because other jobs run in it
 MOST_NAMES = 5
 
@@ -104,7 +105,8 @@ class LoopMonitor:
 
     def _run(self, loop: asyncio.AbstractEventLoop, loop_thread: int, on_beat: tuple[Callable[[], None], ...]) -> None:
         every = min(SLOWEST, max(self._warn_after / 4, QUICKEST)) if self._warn_after else SLOWEST
-        while not self._over.wait(every):
+        idle = max(every, min(IDLE, self._longest / 4 if self._longest else IDLE))
+        while not self._over.wait(every if self._buffer.running or self._beat.owed else idle):
             if (blocked := self._beat.blocked()) or self._beat.owed:
                 self._look(blocked, loop, loop_thread)
                 continue

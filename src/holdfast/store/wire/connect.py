@@ -39,7 +39,9 @@ _WRONG_ADDRESS = re.compile(
     r"|could not translate host name|failed to resolve host"
 )
 # Errors of a pooler when HOLDFAST_POOLER is not set.
-_POOLED = re.compile(r"unsupported startup parameter|prepared statement \"_pg3_\w+\" (already exists|does not exist)")
+_POOLED = re.compile(
+    r"unsupported startup parameter|prepared statement \"(_pg3|holdfast)_\w+\" (already exists|does not exist)"
+)
 AGAIN = (pg.SerializationFailure, pg.DeadlockDetected, StalePlan)
 # Overrides for settings of a server, database or role that would break our own calls, or slow them down: to compile a
 # short query takes longer than to run it. On a connection lent to a handler the latter stay as they are, because its

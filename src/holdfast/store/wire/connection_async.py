@@ -12,9 +12,9 @@ from holdfast.store.wire.opener import READ_COMMITTED, Opener, is_iso
 
 
 class AsyncConnection(psycopg.AsyncConnection[Any]):
-    """A connection that `opener` checks when it is opened. `prepared`: names of prepared statements (prepared.py)."""
+    """A connection that `opener` checks when it is opened. `prepared`: names of statements (prepared.py)."""
 
-    prepared: dict[str, bytes]
+    prepared: set[bytes]
 
     @classmethod
     async def connect(  # type: ignore[override]
@@ -22,7 +22,7 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     ) -> AsyncConnection:
         with opener.opening():
             conn = await super().connect(hosts.primary_first(conninfo), **kwargs)
-            conn.prepared = {}
+            conn.prepared = set()
             try:
                 with watch.within(conn, opener.settings.call_timeout):
                     pids = watch.abandoned(conn)

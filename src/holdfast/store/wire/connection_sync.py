@@ -13,9 +13,9 @@ from holdfast.store.wire.opener import READ_COMMITTED, Opener, is_iso
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection that `opener` checks when it is opened. `prepared`: names of prepared statements (prepared.py)."""
+    """A connection that `opener` checks when it is opened. `prepared`: names of statements (prepared.py)."""
 
-    prepared: dict[str, bytes]
+    prepared: set[bytes]
 
     @classmethod
     def connect(  # type: ignore[override]
@@ -23,7 +23,7 @@ class Connection(psycopg.Connection[Any]):
     ) -> Connection:
         with opener.opening():
             conn = super().connect(hosts.primary_first(conninfo), **kwargs)
-            conn.prepared = {}
+            conn.prepared = set()
             try:
                 with watch.within(conn, opener.settings.call_timeout):
                     pids = watch.abandoned(conn)

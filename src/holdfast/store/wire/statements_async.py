@@ -11,7 +11,7 @@ from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call, Rows
 from holdfast.store.calls import Calls
 from holdfast.store.wire.connection_async import AsyncConnection
-from holdfast.store.wire.prepared import execute
+from holdfast.store.wire.prepared import execute, usable
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ async def afetch_rows(conn: Any, sql: str, params: Sequence[Any], prepare: bool 
 
 async def arun_on(conn: Any, call: Call[T]) -> T:
     """Run a call on a connection."""
-    if call.hot and isinstance(conn, AsyncConnection):
+    if call.hot and isinstance(conn, AsyncConnection) and usable(conn):
         return call.read(await conn.wait(execute(conn, call.sql, call.params)))
     return call.read(await afetch_rows(conn, call.sql, call.params, call.prepare))
 

@@ -12,7 +12,7 @@ from holdfast.store.bulk import Bulk
 from holdfast.store.call import Call, Rows
 from holdfast.store.calls import Calls
 from holdfast.store.wire.connection_sync import Connection
-from holdfast.store.wire.prepared import execute
+from holdfast.store.wire.prepared import execute, usable
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ def fetch_rows(conn: Any, sql: str, params: Sequence[Any], prepare: bool | None 
 
 def run_on(conn: Any, call: Call[T]) -> T:
     """Run a call on a connection."""
-    if call.hot and isinstance(conn, Connection):
+    if call.hot and isinstance(conn, Connection) and usable(conn):
         return call.read(conn.wait(execute(conn, call.sql, call.params)))
     return call.read(fetch_rows(conn, call.sql, call.params, call.prepare))
 
