@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 import holdfast
 from holdfast import effects, testing, web
 from holdfast.client.batches import Batches
@@ -80,12 +82,15 @@ def _class(name: str, cls: type[Any]) -> Iterator[str]:
 
 
 def _fields(cls: type[Any]) -> list[str]:
-    if not dataclasses.is_dataclass(cls):
+    """Return the rows of a table of fields, of a dataclass or of a msgspec Struct."""
+    if dataclasses.is_dataclass(cls):
+        kinds = {each.name: each.type for each in dataclasses.fields(cls)}
+    elif issubclass(cls, msgspec.Struct):
+        kinds = {name: cls.__annotations__[name] for name in cls.__struct_fields__}
+    else:
         return []
     return [
-        f"| `{each.name}` | `{str(each.type).replace('|', 'or')}` |"
-        for each in dataclasses.fields(cls)
-        if not each.name.startswith("_")
+        f"| `{name}` | `{str(kind).replace('|', 'or')}` |" for name, kind in kinds.items() if not name.startswith("_")
     ]
 
 
