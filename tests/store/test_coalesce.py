@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import threading
 import weakref
@@ -15,7 +16,7 @@ import pytest
 
 from holdfast import Holdfast, Limit, Retry
 from holdfast.errors import DatabaseUnavailable, UsageError
-from holdfast.store.wire import prepared
+from holdfast.store.wire import prepared, statements_async
 from holdfast.store.wire.coalesce import MOST_BYTES, PATIENCE, LoopCoalescer, ThreadCoalescer
 from tests.conftest import wait_until
 from tests.support.running import until, working
@@ -240,20 +241,25 @@ def test_the_request_of_a_thread_that_fails_a_call_fails_alone() -> None:
     assert results == [2 * n for n in range(30) if n != 7]
 
 
-def test_the_request_of_an_interrupted_thread_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate()
+def test_the_request_of_an_interrupted_thread_holds_up_no_other() -> None:
+    gate, waiting = Gate(), []
     coalescer: ThreadCoalescer[int, int] = ThreadCoalescer(gate.act)
-    real = coalescer._take_over
 
-    def interrupted(turn: Any) -> None:
-        if turn.request == 1:
-            raise KeyboardInterrupt
-        real(turn)
+    def ask(n: int) -> int:
+        waiting.append(threading.get_ident())
+        return coalescer.ask(n)
 
-    monkeypatch.setattr(coalescer, "_take_over", interrupted)
-    results = asked(coalescer, gate, 5)
-    assert isinstance(results.pop(1), KeyboardInterrupt)
-    assert results == [0, 4, 6, 8] and all(1 not in call for call in gate.calls)
+    with ThreadPoolExecutor(6) as threads:
+        slow = [threads.submit(coalescer.ask, n) for n in range(2)]
+        wait_until(lambda: len(gate.calls) == 2)  # the most that are under way at once
+        interrupted = threads.submit(ask, 2)
+        wait_until(lambda: waiting)
+        rest = [threads.submit(coalescer.ask, n) for n in range(3, 5)]
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(waiting[0]), ctypes.py_object(KeyboardInterrupt))
+        assert isinstance(interrupted.exception(20), KeyboardInterrupt)
+        gate.open.set()
+        assert [each.result(20) for each in slow + rest] == [0, 2, 6, 8]
+    assert all(2 not in call for call in gate.calls)
 
 
 def test_a_large_request_of_a_thread_goes_into_a_call_of_its_own() -> None:
@@ -274,13 +280,12 @@ async def together(hf: Holdfast, tasks: Sequence[Callable[..., Any]]) -> list[An
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements that the fast path executes."""
     found: list[str] = []
-    real = prepared._statement
 
-    def noted(sql: str) -> tuple[bytes, bytes]:
+    def noted(conn: Any, sql: str, params: Sequence[Any]) -> Any:
         found.append(sql)
-        return real(sql)
+        return (yield from prepared.execute(conn, sql, params))
 
-    monkeypatch.setattr(prepared, "_statement", noted)
+    monkeypatch.setattr(statements_async, "execute", noted)
     return found
 
 
@@ -364,18 +369,17 @@ async def test_jobs_enqueued_together_are_accepted_once_when_the_reply_is_lost(
     @hf.task()
     async def plain(n: int) -> None: ...
 
-    await plain.aenqueue(-1)
-    pool, lost = hf.database.async_pool, []
-    real = pool._run_once
+    lost: list[str] = []
 
-    async def once(call: Any, patience: float) -> Any:
-        result = await real(call, patience)
-        if not lost and "unnest" in call.sql:
-            lost.append(call)
+    def losing(conn: Any, sql: str, params: Sequence[Any]) -> Any:
+        rows = yield from prepared.execute(conn, sql, params)
+        if not lost and "unnest" in sql:
+            lost.append(sql)
             raise psycopg.OperationalError("the reply was lost")
-        return result
+        return rows
 
-    monkeypatch.setattr(pool, "_run_once", once)
+    monkeypatch.setattr(statements_async, "execute", losing)
+    await plain.aenqueue(-1)
     handles = await together(hf, [lambda n=n: plain.aenqueue(n) for n in range(20)])
     assert len(lost) == 1 and len({each.id for each in handles}) == 20
     assert {each.id for each in handles} <= {each.id for each in hf.jobs.list(limit=100)}

@@ -10,6 +10,8 @@ import pytest
 from holdfast import Holdfast
 from holdfast.errors import UsageError
 from holdfast.store.call import Call
+from holdfast.store.wire.connection_sync import Connection
+from holdfast.store.wire.opener import Opener
 from holdfast.store.wire.statements_sync import run_on
 
 
@@ -19,9 +21,9 @@ def hot(sql: str, *params: Any) -> Call[Any]:
 
 @pytest.fixture
 def conn(hf: Holdfast) -> Any:
-    """A connection of the pool."""
-    pool = hf.database.sync_pool._opened()
-    with pool.connection() as found:
+    """A connection with the settings of our own."""
+    opener = Opener(hf.settings, "test")
+    with Connection.connect(opener.conninfo(), **opener.kwargs()) as found:
         yield found
 
 
@@ -79,10 +81,11 @@ def test_an_enqueue_that_the_database_refuses_names_the_domain(hf: Holdfast) -> 
 
 
 def test_after_a_migration_a_stale_plan_is_made_again(hf: Holdfast, sql: Any) -> None:
-    @hf.task()
-    def plain(n: int) -> None: ...
-
-    assert plain.enqueue(1).outcome == "created"
-    sql("ALTER TABLE live ADD COLUMN later_release integer")
-    assert plain.enqueue(2).outcome == "created"
-    assert len(hf.jobs.list()) == 2
+    call, pool = hot(f"SELECT * FROM {hf.settings.schema}.probe"), hf.database.sync_pool
+    sql("CREATE TABLE probe AS SELECT 1 AS a")
+    try:
+        assert pool.run(call) == [(1,)]
+        sql("ALTER TABLE probe ADD COLUMN b integer DEFAULT 2")
+        assert pool.run(call) == [(1, 2)]
+    finally:
+        sql("DROP TABLE probe")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import socket
 import threading
 import urllib.request
@@ -87,7 +88,8 @@ async def test_a_port_that_is_taken_is_left_for_the_next(hf: Holdfast, caplog: p
         taken.listen()
         async with working(hf, metrics_port=port):
             await until(lambda: "metrics shown" in caplog.text)
-    assert f"port={port + 1}" in caplog.text
+    shown = re.search(r"metrics shown .*port=(\d+)", caplog.text)
+    assert shown is not None and port < int(shown[1]) < port + 10  # the next may be taken, too
 
 
 def test_a_host_that_is_not_this_machine_is_refused() -> None:

@@ -6,8 +6,9 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar, cast
+
+import msgspec
 
 from holdfast.client.database import Database
 from holdfast.client.operation import Steps
@@ -90,13 +91,17 @@ class KitPolling(Polling):
         self._refuse = refuse
 
     def until(self, poll: Call[T | None], ended: Callable[[T], bool], name: str, timeout: float | None) -> Steps[T]:
+        given = poll
+
         def read(rows: Rows) -> T | None:
-            found = poll.read(rows)
+            found = given.read(rows)
             if not isinstance(found, BatchInfo) and not (found is not None and ended(found)):
                 self._refuse(name, cast("JobInfo | None", found))
             return found
 
-        return super().until(poll if timeout is not None else replace(poll, read=read), ended, name, timeout)
+        return super().until(
+            poll if timeout is not None else msgspec.structs.replace(poll, read=read), ended, name, timeout
+        )
 
 
 class ForbiddenDatabase(Database):
