@@ -2885,9 +2885,9 @@ REVOKE ALL ON FUNCTION holdfast.claim_ring(p_claim holdfast.claim_state, p_queue
 REVOKE ALL ON FUNCTION holdfast.claim_rings(p_queues text[], p_limit integer, p_after jsonb, p_free integer, p_per_tenant integer, p_served jsonb, p_direct boolean, p_due boolean, OUT p_claim holdfast.claim_state, OUT p_info json) FROM PUBLIC;
 
 
--- Name: FUNCTION claim_round(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean); Type: ACL; Schema: holdfast; Owner: -
+-- Name: FUNCTION claim_round(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, INOUT p_rest boolean, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean, OUT settled boolean); Type: ACL; Schema: holdfast; Owner: -
 
-REVOKE ALL ON FUNCTION holdfast.claim_round(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claim_round(INOUT p_claim holdfast.claim_state, p_queue text, p_priority integer, p_direct boolean, p_room integer, p_plain boolean, p_least integer, INOUT p_front bigint, p_tag bigint, INOUT p_rest boolean, OUT flows integer, OUT got integer, OUT changed boolean, OUT plain_ends boolean, OUT settled boolean) FROM PUBLIC;
 
 
 -- Name: FUNCTION claimed_jobs(p_key text, p_limit integer); Type: ACL; Schema: holdfast; Owner: -

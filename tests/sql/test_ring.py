@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import flow, sql_flow
 from tests.support import sql_core as core
-from tests.support.flow import Sql
+from tests.support.flow import Sql, Taken
 from tests.support.mutants import mutant
 from tests.support.pace import slower
 
@@ -342,3 +342,87 @@ def test_lower_priorities_wait_while_a_ring_has_more_to_visit(sql: Sql) -> None:
     rows = sql("select priority, keys from claim('w', p_limit => 20, p_free => 20)")
     assert Counter(priority for priority, _ in rows) == {2: 20}
     assert sum(keys is not None for _, keys in rows) == 1
+
+
+# -- claims that find many jobs
+
+
+def lanes_of(sql: Sql) -> dict[str, int]:
+    """Return how many lanes are open, and how many limits have closed."""
+    found = sql("select count(*) filter (where open), count(*) filter (where closed_by is not null) from lanes")
+    return dict(zip(("open", "closed"), found[0], strict=True))
+
+
+def claim_many(sql: Sql, limit: int = 1000) -> tuple[list[flow.Taken], bool]:
+    """Claim as a worker; return the jobs, and whether it is to claim again at once."""
+    rows = sql(
+        "select id, token, tenant, queue, task, priority, attempt, keys, info from claim('w', p_limit => %s, "
+        "p_free => %s)",
+        [limit, limit],
+    )
+    return [Taken(*row[:7], tuple(row[7] or ())) for row in rows if row[0] is not None], rows[0][-1]["more"]
+
+
+def test_a_claim_of_many_jobs_leaves_lanes_at_their_limit_open_and_the_next_one_closes_them(sql: Sql) -> None:
+    for n in range(60):
+        flow.limit(sql, f"k{n}", concurrency=2)
+        flow.put(sql, tenant=f"t{n}", keys=[f"k{n}"], number=6)
+    first, more = claim_many(sql)
+    assert (len(first), more) == (120, True)
+    assert lanes_of(sql) == {"open": 60, "closed": 0}
+    flow.end(sql, *first)
+    second, more = claim_many(sql)
+    assert (len(second), more) == (120, True) and flow.drift(sql) == []
+    none, more = claim_many(sql)  # nothing has ended meanwhile
+    assert none == [] and lanes_of(sql) == {"open": 0, "closed": 60}
+    assert sql(flow.ABOVE) == []
+    flow.end(sql, *second)
+    third, _ = claim_many(sql)
+    assert len(third) == 120 and flow.drift(sql) == []
+
+
+def test_an_end_wakes_a_worker_that_sleeps_after_a_claim_of_many_jobs(sql: Sql) -> None:
+    """A worker claims until nothing is left to claim at once. Then all lanes without room are closed, so the end of one
+    of their jobs wakes it."""
+    for n in range(60):
+        flow.limit(sql, f"k{n}", concurrency=2)
+        flow.put(sql, tenant=f"t{n}", keys=[f"k{n}"], number=6)
+    jobs, more = claim_many(sql)
+    while more:
+        some, more = claim_many(sql)
+        jobs += some
+    sql("select sleep('w', '{default}')")
+    assert lanes_of(sql)["open"] == 0 and len(jobs) == 120
+    flow.end(sql, jobs[0])
+    assert len(claim_many(sql)[0]) == 1
+
+
+def test_a_claim_of_many_jobs_still_fills_its_room_from_lower_priorities_and_other_queues(sql: Sql) -> None:
+    for n in range(60):
+        flow.limit(sql, f"k{n}", concurrency=2)
+        flow.put(sql, tenant=f"t{n}", keys=[f"k{n}"], number=6)
+    flow.put(sql, priority=3, number=50)
+    flow.put(sql, queue="other", priority=3, number=50)
+    rows = sql("select queue, priority from claim('w', '{default,other}', 200, p_free => 200)")
+    assert Counter(rows) == {("default", 2): 120, ("default", 3): 50, ("other", 3): 30}
+
+
+def test_a_claim_of_many_jobs_gives_a_tenant_what_the_limits_of_other_tenants_leave(sql: Sql) -> None:
+    """One with jobs left and no limit of its own takes all of the room, before lower priorities."""
+    for n in range(60):
+        flow.limit(sql, f"k{n}", concurrency=2)
+        flow.put(sql, tenant=f"t{n}", keys=[f"k{n}"], number=6)
+    flow.put(sql, tenant="big", number=500)
+    flow.put(sql, priority=3, number=50)
+    found = Counter((job.tenant == "big", job.priority) for job in claim_many(sql, 400)[0])
+    assert found == {(True, 2): 280, (False, 2): 120}
+
+
+def test_lanes_that_share_a_key_use_all_of_its_room_in_a_claim_of_many_jobs(sql: Sql) -> None:
+    flow.limit(sql, "shared", concurrency=150)
+    for n in range(30):
+        flow.put(sql, tenant=f"t{n}", keys=["shared"], number=1 if n else 400)
+    jobs = flow.claim_on(sql, limit=1000)
+    while more := flow.claim_on(sql, limit=1000):
+        jobs += more
+    assert len(jobs) == 150 and sql(flow.ABOVE) == []

@@ -7,7 +7,7 @@ language plpgsql set search_path from current set enable_seqscan = off set enabl
 set enable_mergejoin = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
     v_plain boolean := has_plain(p_claim, p_queue, p_priority); v_direct boolean; v_front bigint; v_room integer;
-    v_round record; v_rounds integer := 0; v_got integer;
+    v_round record; v_rounds integer := 0; v_got integer; v_rest boolean;
 begin
     if v_plain then  -- plain jobs take part as lane 0, in the ring that a limit of the whole queue decides
         v_direct := coalesce((select s.direct from limit_state s where s.key = p_claim.queue_key), false);
@@ -22,19 +22,22 @@ begin
         foreach v_direct in array case when p_claim.only_direct then '{true}'::boolean[] else '{true,false}' end loop
             v_front := (select r.front from rings r where r.queue = p_queue and r.priority = p_priority and r.direct = v_direct);
             v_got := null;
+            v_rest := false;
             loop
                 exit when p_claim.cut;
                 v_room := least(p_claim.most - cardinality(p_claim.ids), case when v_direct then p_claim.free - cardinality(p_claim.direct) end);
                 exit when v_front is null or v_room <= 0;
                 -- A round that finds nothing has closed the lanes it visited: the next one visits more.
                 v_round := claim_round(p_claim, p_queue, p_priority, v_direct, v_room, v_plain, case v_got when 0 then 500 else 2 end, v_front,
-                                   greatest(p_claim.token, v_front) + v_rounds * 1000);
+                                   greatest(p_claim.token, v_front) + v_rounds * 1000, v_rest);
                 exit when v_round.flows = 0;
                 p_claim := v_round.p_claim;
                 v_got := v_round.got;
                 v_plain := v_plain and not v_round.plain_ends;
                 v_rounds := v_rounds + 1;
                 v_front := v_round.p_front;
+                v_rest := v_round.p_rest;
+                exit when v_round.settled;
                 continue when v_got = v_room;
                 if not (v_got > 0 or v_round.changed or exists (  -- a flow not visited yet
                     select 1 from flows s

@@ -2,14 +2,19 @@
 -- limits in that order; find jobs; update lanes, limits and flows. It is one statement in which each step adds columns
 -- to the rows of the step before. Tables are only looked up by key, never joined, because plans are made while they are
 -- empty (decision 011). Run under the ring's lock and the settings of claim_ring.
+-- Parameters: p_rest: whether a lane had more jobs that may start than it was asked for, in this round or an earlier one.
+-- Returns: settled: this claim has many jobs, and every lane has what its limits allow.
 -- Locks: live rows in lane order with SKIP LOCKED.
 create or replace function claim_round(inout p_claim claim_state, p_queue text, p_priority integer, p_direct boolean,
-    p_room integer, p_plain boolean, p_least integer, inout p_front bigint, p_tag bigint, out flows integer,
-    out got integer, out changed boolean, out plain_ends boolean)
+    p_room integer, p_plain boolean, p_least integer, inout p_front bigint, p_tag bigint, inout p_rest boolean,
+    out flows integer, out got integer, out changed boolean, out plain_ends boolean, out settled boolean)
 language plpgsql as $$
 declare
     -- The least jobs of a turn. A turn costs a visit, so workers take several; with a cap, as many tenants as possible advance.
     v_quantum integer := case when p_claim.per_tenant is null then 8 else 1 end;
+    -- From so many jobs on, a claim may leave lanes open that have no room. To close and open each of them for every claim
+    -- would take a third of the time. Null: not in this round.
+    v_many integer := case when p_claim.repeats and p_claim.per_tenant is null and not p_direct and not p_rest then 100 end;
     v_at timestamptz := coalesce(
         to_timestamp((p_claim.cursors #>> array[p_queue || '/' || p_priority, '0'])::double precision), '-infinity');
     v_id uuid := coalesce(
@@ -73,7 +78,8 @@ begin
     -- lane_keys: a row for each lane and key; spare: the key's room that the lanes before this one leave
     lane_keys as (
         select v.*, k.key, k.carried, s.room, s.wait, s.direct as starts,
-               s.room - sum(v.ask) over (partition by k.key order by v.n) + v.ask as spare
+               s.room - sum(v.ask) over (partition by k.key order by v.n) + v.ask as spare,
+               count(*) over (partition by k.key) > 1 as shared
         from open_lanes v left join lateral (
             select k.key, true as carried from unnest(v.own) as k(key)
             union all
@@ -88,7 +94,7 @@ begin
                array_agg(a.key) filter (where a.room is not null) as keys,
                array_agg(a.key) filter (where a.room is null and a.carried) as unknown,
                (array_agg(a.key) filter (where a.room is not null and not a.carried))::text as held,
-               coalesce(bool_or(a.starts), false) as starts,
+               coalesce(bool_or(a.starts), false) as starts, min(a.spare) filter (where not a.shared) as own_room,
                case when a.place is null or coalesce(bool_or(a.starts), false) <> p_direct or bool_or(a.room is null and a.carried) then 0
                     else greatest(least(min(a.ask), min(a.spare)), 0) end as may,
                (array_agg(a.key order by a.wait desc nulls first, a.key) filter (where a.room <= 0))[1] as shut_by,
@@ -118,10 +124,23 @@ begin
             -- of an order only the first job, whatever its priority; a locked one keeps its place
             where not g.ordered or first_of_order(p_queue, g.lane, j.run_at, j.id)) f on g.take > 0
         order by g.n),
-    -- lane_changes: whether a lane closes without room, empties without jobs, or moves to the other ring because its limits have changed
+    -- lane_rests: rests, whether a lane was visited that may have more jobs for this claim
+    lane_rests as materialized (
+        select j.*, bool_or(not j.complete or j.ordered or j.may > 0 and j.got = j.take and j.take is distinct from j.own_room) over () as rests,
+               cardinality(p_claim.ids) + sum(j.got) over () as jobs
+        from lane_jobs j),
+    -- lane_changes: whether a lane closes without room, empties without jobs, or moves to the other ring because its limits have
+    -- changed. settles: no lane closes, because the next claim, which comes at once, may find it with room again
     lane_changes as materialized (
-        select f.*, m.*, m.moves or m.closes or m.empties as leaves from lane_jobs f cross join lateral (
-            select f.starts <> p_direct and f.place is not null as moves, f.starts = p_direct and f.shut_by is not null as closes,
+        select f.*, m.*, m.moves or m.closes or m.empties as leaves
+        from (select r.*, case when v_many is not null and r.jobs >= v_many and not r.rests then not exists (  -- a flow not visited yet
+                  select 1 from flows s
+                  where s.queue = p_queue and s.priority = p_priority and s.direct = p_direct and s.open and (p_plain or s.flow <> 0)
+                    and (s.tag, s.flow) > (select t.tag, t.flow from flow_turns t order by t.tag desc, t.flow desc limit 1)
+                    and s.tag <= greatest(p_claim.token, p_front)) else false end as settles
+              from lane_rests r) f
+        cross join lateral (
+            select f.starts <> p_direct and f.place is not null as moves, f.starts = p_direct and f.shut_by is not null and not f.settles as closes,
                    f.got < f.take and f.lane <> 0 and (
                        select true from live j  -- locked jobs count as waiting
                        where j.queue = p_queue and j.priority = p_priority and j.lane = f.lane and j.token is null
@@ -168,16 +187,16 @@ begin
     update_flows as (
         update flows s set lane = coalesce(v.lane, s.lane), credit = case when v.got = v.want then v.turn - v.want else 0 end,
             tag = case when v.got = v.want and v.want < v.turn then v.tag else p_tag + v.n end,
-            open = not v.leaves, barren = v.got = 0 and not v.leaves
+            open = not v.leaves, barren = v.got = 0 and not v.leaves and not v.settles
         from (
             select f.flow_place, min(f.n) as n, min(f.tag) as tag, min(f.turn) as turn, min(f.want) as want, sum(f.got) as got,
-                   bool_and(f.complete and (f.leaves or f.place is null)) as leaves,
+                   bool_and(f.complete and (f.leaves or f.place is null)) as leaves, bool_or(f.settles) as settles,
                    (array_agg(f.lane order by f.n desc) filter (where f.take > 0 or f.leaves))[1] as lane
             from lane_changes f group by f.flow_place) v
         where s.ctid = v.flow_place)
     select p.flows, p.first, j.places, j.ids, j.held, f.strays, f.spared, f.unknown, f.closed, f.deduped, f.moved, f.changed, f.plain_ends,
-           t.served
-    into flows, v_first, v_places, v_ids, v_held, v_strays, v_spared, v_unknown, v_closed, v_deduped, v_moved, changed, plain_ends, v_served
+           f.settled, p_rest or f.rests, t.served
+    into flows, v_first, v_places, v_ids, v_held, v_strays, v_spared, v_unknown, v_closed, v_deduped, v_moved, changed, plain_ends, settled, p_rest, v_served
     from (select count(*) as flows, min(p.tag) as first from flow_turns p) p
     cross join (
         select array_agg(j.place) as places, array_agg(j.id) as ids, array_agg(f.held) as held
@@ -188,7 +207,8 @@ begin
                 where f.leaves and k is distinct from f.shut_by) as spared,
                (select array_agg(k) from lane_changes f cross join unnest(f.unknown) k) as unknown,
                count(*) filter (where f.closes) as closed, coalesce(sum(f.deduped), 0) as deduped,
-               coalesce(bool_or(f.leaves), false) as changed,
+               coalesce(bool_or(f.leaves), false) as changed, coalesce(bool_or(f.settles), false) as settled,
+               coalesce(bool_or(f.rests), false) as rests,
                coalesce(bool_or(f.lane = 0 and f.strays is null and f.got < f.take), false) as plain_ends,
                jsonb_agg(jsonb_build_object('queue', p_queue, 'priority', p_priority, 'direct', not p_direct, 'flow', f.flow,
                                             'tenant', f.tenant))
@@ -201,6 +221,7 @@ begin
     got := coalesce(cardinality(v_ids), 0);
     p_claim := claim_found(p_claim, v_places, v_ids, v_held, v_deduped, p_direct);
     p_claim.closed := p_claim.closed + v_closed;
+    p_claim.more := p_claim.more or settled;
     p_claim.served := case when v_served is null then p_claim.served else coalesce(p_claim.served, '{}') || v_served end;
     -- 0.2 s in token units; before new flows are placed relative to it
     if v_first - p_front > 200000::bigint << 10 and p_claim.served is null then
