@@ -6,7 +6,7 @@
 -- Returns: settled: this claim has many jobs, and every lane has what its limits allow.
 -- Locks: live rows in lane order with SKIP LOCKED.
 create or replace function claim_round(inout p_claim claim_state, p_queue text, p_priority integer, p_direct boolean,
-    p_room integer, p_plain boolean, p_least integer, inout p_front bigint, p_tag bigint, inout p_rest boolean,
+    p_room integer, p_plain boolean, p_least integer, inout p_front bigint, p_tag bigint, inout p_rest boolean default false,
     out flows integer, out got integer, out changed boolean, out plain_ends boolean, out settled boolean)
 language plpgsql as $$
 declare
