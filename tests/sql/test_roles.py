@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
 from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
 from holdfast import Holdfast, Limit, Retry
+from holdfast.client.database import Database
 from tests.support import sql_core as core
 from tests.support.sql_core import Sql
 
@@ -502,6 +505,17 @@ def test_the_client_enqueues_in_every_way_with_the_enqueue_role_alone(dsn: str, 
         given.using(delay=5).enqueue_many([7, 8])
         assert hf.outbox.emit(conn, "email", 9, key="k") != hf.outbox.emit(conn, "email", 9, key="k")
     assert core.count(sql, "jobs") == 9
+
+
+async def test_jobs_are_enqueued_together_with_the_enqueue_role_alone(dsn: str, hf: Holdfast, sql: Sql) -> None:
+    @hf.task(name="t", limits=[Limit("n:{n}", concurrency=1)])
+    def handler(n: int) -> None: ...
+
+    options = conninfo_to_dict(dsn).get("options") or ""
+    hf.database = Database(hf.settings.with_(dsn=make_conninfo(dsn, options=f"{options} -c role=holdfast_enqueue")))
+    await asyncio.gather(*(handler.aenqueue(n) for n in range(20)))
+    await hf.aclose()
+    assert core.count(sql, "jobs") == 20
 
 
 def test_the_worker_role_runs_jobs_through_functions_and_touches_no_table(become: Become) -> None:

@@ -160,19 +160,19 @@ def _insert(schema: str, columns: str, places: str) -> str:
     )
 
 
-# Plain jobs of different callers, as arrays of texts. Of each queue as many sleepers are notified as it gets jobs.
+# Plain jobs of different callers, as arrays of texts. Of each queue as many sleepers are notified as it gets jobs. The
+# role for enqueues may read no column of live, so nothing is returned from there.
 INSERT_MANY = """
-WITH placed AS (
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(%s::uuid[], %s::text[], %s::smallint[], %s::text[], %s::text[], %s::json[], %s::smallint[],
+                         %s::jsonb[], %s::json[], %s::bigint[], %s::text[])
+        AS g(id, queue, priority, task, tenant, payload, max_attempts, retry, headers, lane, keys)),
+placed AS (
     INSERT INTO {schema}.live
         (id, queue, priority, task, tenant, payload, max_attempts, retry, headers, lane, keys)
-    SELECT g.id, g.queue, g.priority, g.task, g.tenant, g.payload, g.max_attempts, g.retry, g.headers, g.lane,
-           g.keys::text[]
-    FROM unnest(%s::uuid[], %s::text[], %s::smallint[], %s::text[], %s::text[], %s::json[], %s::smallint[],
-                %s::jsonb[], %s::json[], %s::bigint[], %s::text[])
-        AS g(id, queue, priority, task, tenant, payload, max_attempts, retry, headers, lane, keys)
-    RETURNING queue),
+    SELECT id, queue, priority, task, tenant, payload, max_attempts, retry, headers, lane, keys::text[] FROM given),
 woken AS (
-    SELECT {schema}.wake(q.queue, q.jobs) FROM (SELECT p.queue, count(*) AS jobs FROM placed p GROUP BY p.queue) q
+    SELECT {schema}.wake(q.queue, q.jobs) FROM (SELECT g.queue, count(*) AS jobs FROM given g GROUP BY g.queue) q
     WHERE EXISTS (SELECT 1 FROM {schema}.sleepers s WHERE s.queue = q.queue))
 SELECT count(*) FROM woken
 """
