@@ -30,6 +30,7 @@ NAMES = {
     "aiterator": "iterator",
     "amethod": "method",
     "arun": "run",
+    "aserve": "serve",
     "arun_on": "run_on",
     "arun_steps": "run_steps",
     "async_pool": "sync_pool",

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import DatabaseUnavailable
+from holdfast.store.wire.halves_async import aserve
+from holdfast.store.wire.halves_sync import serve
 
 W = TypeVar("W")
 A = TypeVar("A")
@@ -108,28 +110,13 @@ class LoopCoalescer(Generic[W, A]):
 
     async def _serve(self, some: list[tuple[W, asyncio.Future[A]]]) -> None:
         try:
-            results = await self._results([request for request, _ in some])
+            results = await aserve(self._act, [request for request, _ in some])
         except asyncio.CancelledError:
             for _, future in some:
                 future.cancel()
             raise
         for (_, future), result in zip(some, results, strict=True):
             _resolve(future, result)
-
-    async def _results(self, requests: list[W]) -> list[A | Exception]:
-        tries: Any = attempts(requests)
-        some = next(tries)
-        try:
-            while True:
-                try:
-                    results = await self._act(some)
-                except Exception as error:
-                    some = tries.throw(error)
-                else:
-                    some = tries.send(results)
-        except StopIteration as end:
-            found: list[A | Exception] = end.value
-            return found
 
 
 @dataclass
@@ -198,26 +185,11 @@ class ThreadCoalescer(Generic[W, A]):
     def _serve(self, some: list[_Turn[W, A]]) -> None:
         results: Sequence[Any] = [DatabaseUnavailable("the thread that made this call was interrupted")] * len(some)
         try:
-            results = self._results([each.request for each in some])
+            results = serve(self._act, [each.request for each in some])
         finally:
             self._hand_over()
             for each, result in zip(some, results, strict=True):
                 each.resolve(result)
-
-    def _results(self, requests: list[W]) -> list[A | Exception]:
-        tries: Any = attempts(requests)
-        some = next(tries)
-        try:
-            while True:
-                try:
-                    results = self._act(some)
-                except Exception as error:
-                    some = tries.throw(error)
-                else:
-                    some = tries.send(results)
-        except StopIteration as end:
-            found: list[A | Exception] = end.value
-            return found
 
     def _hand_over(self) -> None:
         """End a call, and leave the next to the thread that waits longest."""
@@ -274,20 +246,6 @@ class _Turn(Generic[W, A]):
         self.result = result
         if self.leads is None:
             self.wake()
-
-
-def attempts(requests: list[W]) -> Generator[list[W], Sequence[A | Exception], list[A | Exception]]:
-    """Yield which requests to serve in one call, and take its results or its error, until each has one of its own."""
-    try:
-        results = yield requests
-        return list(results)
-    except DatabaseUnavailable as error:
-        return [error] * len(requests)
-    except Exception as error:
-        if len(requests) == 1:
-            return [error]
-    half = len(requests) // 2
-    return [*(yield from attempts(requests[:half])), *(yield from attempts(requests[half:]))]
 
 
 def fitting(requests: list[W], size: Callable[[W], int] | None) -> int:
