@@ -426,3 +426,14 @@ def test_lanes_that_share_a_key_use_all_of_its_room_in_a_claim_of_many_jobs(sql:
     while more := flow.claim_on(sql, limit=1000):
         jobs += more
     assert len(jobs) == 150 and sql(flow.ABOVE) == []
+
+
+def test_a_claim_of_many_jobs_gives_a_shared_key_all_of_its_room_before_lower_priorities(sql: Sql) -> None:
+    """A lane asks for more of a shared key than it takes, so that the next one seems to have no room."""
+    flow.limit(sql, "shared", concurrency=140)
+    for tenant in ("x", "y"):
+        flow.put(sql, tenant=tenant, keys=["shared"], number=100)
+    flow.put(sql, priority=3, number=500)
+    first, more = claim_many(sql, 300)
+    assert (Counter(job.priority for job in first), more) == ({2: 140}, True) and sql(flow.ABOVE) == []
+    assert Counter(job.priority for job in claim_many(sql, 160)[0]) == {3: 160}

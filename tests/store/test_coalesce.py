@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import enum
 import gc
+import os
 import threading
+import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,7 +19,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Limit, Retry
-from holdfast.errors import DatabaseUnavailable, UsageError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, SchemaError, UsageError
 from holdfast.store.wire import prepared, statements_async
 from holdfast.store.wire.coalesce import MOST_BYTES, PATIENCE, LoopCoalescer, ThreadCoalescer
 from tests.conftest import wait_until
@@ -29,7 +33,7 @@ async def test_requests_during_a_call_go_into_the_next_one() -> None:
     async def act(wishes: Sequence[int]) -> list[int | Exception]:
         calls.append(len(wishes))
         await go.wait()
-        return [wish * 2 if wish != 3 else ValueError("three") for wish in wishes]
+        return [wish * 2 if wish != 3 else UsageError("three") for wish in wishes]
 
     coalescer = LoopCoalescer(act)
     asking = [asyncio.create_task(coalescer.ask(n)) for n in range(50)]
@@ -37,7 +41,7 @@ async def test_requests_during_a_call_go_into_the_next_one() -> None:
     go.set()
     results = await asyncio.gather(*asking, return_exceptions=True)
     assert [each for n, each in enumerate(results) if n != 3] == [n * 2 for n in range(50) if n != 3]
-    assert isinstance(results[3], ValueError)
+    assert isinstance(results[3], UsageError)
     assert sum(calls) == 50 and len(calls) <= 2
 
 
@@ -49,12 +53,12 @@ async def test_a_wish_that_fails_a_call_fails_alone() -> None:
         calls += 1
         await asyncio.sleep(0)
         if 7 in wishes:
-            raise ValueError("seven")
+            raise UsageError("seven")
         return list(wishes)
 
     coalescer = LoopCoalescer(act)
     results = await asyncio.gather(*(coalescer.ask(n) for n in range(100)), return_exceptions=True)
-    assert isinstance(results[7], ValueError)
+    assert isinstance(results[7], UsageError)
     assert [each for n, each in enumerate(results) if n != 7] == [n for n in range(100) if n != 7]
     assert calls < 30  # halves of the rest, not each by itself
 
@@ -210,7 +214,7 @@ class Gate:
         self.calls.append(wishes)
         assert self.open.wait(20)
         if self._refused in wishes:
-            raise ValueError("refused")
+            raise UsageError("refused")
         return [2 * wish for wish in wishes]
 
 
@@ -237,7 +241,7 @@ def test_threads_that_ask_during_a_call_share_the_next_ones() -> None:
 def test_the_request_of_a_thread_that_fails_a_call_fails_alone() -> None:
     gate = Gate(refused=7)
     results = asked(ThreadCoalescer(gate.act), gate, 30)
-    assert isinstance(results.pop(7), ValueError)
+    assert isinstance(results.pop(7), UsageError)
     assert results == [2 * n for n in range(30) if n != 7]
 
 
@@ -400,3 +404,159 @@ async def test_a_caller_that_is_canceled_leaves_the_jobs_of_other_callers(hf: Ho
     stored = {job.payload["n"] for job in await hf.jobs.alist(limit=100)}
     assert set(range(10)) - {0, 3} <= stored
     await hf.aclose()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SchemaError("not migrated"),
+        ConfigurationError("no right"),
+        DatabaseUnavailable("away"),
+        ZeroDivisionError("a fault"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_an_error_that_every_request_would_meet_is_that_of_all(error: Exception) -> None:
+    calls = 0
+
+    async def act(wishes: Sequence[int]) -> list[int]:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0)
+        raise error
+
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act)
+    results = await asyncio.gather(*(coalescer.ask(n) for n in range(100)), return_exceptions=True)
+    assert all(type(each) is type(error) for each in results) and calls <= 2
+
+
+async def test_a_refusal_that_has_no_name_of_its_own_is_that_of_one_request() -> None:
+    async def act(wishes: Sequence[int]) -> list[int]:
+        await asyncio.sleep(0)
+        if 7 in wishes:
+            raise DatabaseUnavailable("a trigger of the application") from psycopg.errors.RaiseException("no")
+        return list(wishes)
+
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act)
+    results = await asyncio.gather(*(coalescer.ask(n) for n in range(20)), return_exceptions=True)
+    assert [n for n, each in enumerate(results) if isinstance(each, DatabaseUnavailable)] == [7]
+
+
+def test_a_loop_that_ends_during_a_call_begins_no_other_and_is_forgotten(recwarn: pytest.WarningsRecorder) -> None:
+    calls: list[list[int]] = []
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def act(wishes: list[int]) -> list[int]:
+        calls.append(wishes)
+        await asyncio.sleep(60)
+        return wishes
+
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act)
+
+    async def main() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        asking = [asyncio.create_task(coalescer.ask(n)) for n in range(5)]
+        await asyncio.sleep(0)
+        assert len(asking) == 5
+
+    asyncio.run(main())
+    gc.collect()
+    assert calls == [[0]] and loops[0]() is None
+
+
+async def test_a_request_that_was_canceled_while_it_waited_is_not_served() -> None:
+    go, calls = asyncio.Event(), []
+
+    async def act(wishes: list[int]) -> list[int]:
+        calls.append(wishes)
+        await go.wait()
+        return wishes
+
+    coalescer: LoopCoalescer[int, int] = LoopCoalescer(act)
+    asking = [asyncio.create_task(coalescer.ask(n)) for n in range(4)]
+    await asyncio.sleep(0)
+    asking[2].cancel()
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(*asking, return_exceptions=True)
+    assert calls == [[0], [1, 3]]
+
+
+def test_beside_a_slow_call_a_thread_gets_its_result_at_once() -> None:
+    go, begun = threading.Event(), threading.Event()
+
+    def act(wishes: list[int]) -> list[int]:
+        if 0 in wishes:
+            begun.set()
+            assert go.wait(20)
+        return wishes
+
+    coalescer: ThreadCoalescer[int, int] = ThreadCoalescer(act)
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(coalescer.ask, 0)
+        assert begun.wait(20)
+        assert coalescer.ask(1) == 1  # after a while
+        began = time.monotonic()
+        assert [coalescer.ask(n) for n in range(2, 22)] == list(range(2, 22))
+        assert time.monotonic() - began < 20 * PATIENCE / 2
+        go.set()
+        assert slow.result(20) == 0
+
+
+def test_an_error_of_a_signal_handler_reaches_the_thread_that_makes_the_call() -> None:
+    """It does not count as the call's failure, which would be repeated in parts."""
+    gate, errors = Gate(), []
+
+    class SoftTimeLimit(Exception):
+        pass
+
+    def act(wishes: list[int]) -> list[int]:
+        results = gate.act(wishes)
+        if len(wishes) > 1:
+            raise SoftTimeLimit
+        return results
+
+    coalescer: ThreadCoalescer[int, int] = ThreadCoalescer(act)
+    with ThreadPoolExecutor(8) as threads:
+        slow = [threads.submit(coalescer.ask, n) for n in range(2)]
+        wait_until(lambda: len(gate.calls) == 2)
+        rest = [threads.submit(coalescer.ask, n) for n in range(2, 8)]
+        wait_until(lambda: coalescer.waiting == 6)
+        gate.open.set()
+        errors = [type(each.exception(20)) for each in rest]
+        assert [each.result(20) for each in slow] == [0, 2]
+    assert Counter(errors) == {SoftTimeLimit: 1, DatabaseUnavailable: 5} and len(gate.calls) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_forked_process_waits_for_no_call_of_its_parent() -> None:
+    gate = Gate()
+    coalescer: ThreadCoalescer[int, int] = ThreadCoalescer(gate.act)
+    with ThreadPoolExecutor(2) as threads:
+        slow = [threads.submit(coalescer.ask, n) for n in range(2)]
+        wait_until(lambda: len(gate.calls) == 2)
+        if (child := os.fork()) == 0:
+            gate.open.set()
+            os._exit(coalescer.ask(21))
+        _, status = os.waitpid(child, 0)
+        gate.open.set()
+        assert [each.result(20) for each in slow] == [0, 2]
+    assert os.waitstatus_to_exitcode(status) == 42
+
+
+async def test_values_of_subclasses_are_those_of_their_kind(hf: Holdfast) -> None:
+    class Queue(enum.StrEnum):
+        MAIL = "mail"
+
+    class Level(enum.IntEnum):
+        HIGH = 1
+
+    @hf.task()
+    async def plain(n: int) -> None: ...
+
+    given = plain.using(queue=Queue.MAIL, priority=Level.HIGH)
+    alone = given.enqueue(1)
+    handles = await together(hf, [lambda n=n: given.aenqueue(n) for n in range(5)])
+    for each in (alone, *handles):
+        info = hf.jobs.get(each.id)
+        assert info is not None and (info.queue, info.priority) == ("mail", 1)

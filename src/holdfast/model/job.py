@@ -275,7 +275,7 @@ class IdMaker:
         self._last = 0
         self._count = 0
         self._noise: list[str] = []  # random bits for the next ids
-        os.register_at_fork(after_in_child=self._noise.clear)  # a child must not repeat them
+        os.register_at_fork(after_in_child=self._after_fork)
 
     def make(self) -> str:
         """Return one id."""
@@ -295,6 +295,11 @@ class IdMaker:
             f"{head}-7{n >> 14:03x}-{0x8000 | n & 0x3FFF:04x}-{noise[12 * i : 12 * i + 12]}"
             for i, n in enumerate(range(first, first + number))
         ]
+
+    def _after_fork(self) -> None:
+        """Draw other random bits than the parent, which may have held the lock."""
+        self._noise.clear()
+        self._lock = threading.Lock()
 
     def _reserve(self, number: int) -> tuple[int, int]:
         """Return the milliseconds and the first count of so many ids."""

@@ -105,7 +105,7 @@ class LoopMonitor:
 
     def _run(self, loop: asyncio.AbstractEventLoop, loop_thread: int, on_beat: tuple[Callable[[], None], ...]) -> None:
         every = min(SLOWEST, max(self._warn_after / 4, QUICKEST)) if self._warn_after else SLOWEST
-        idle = max(every, min(IDLE, self._longest / 4 if self._longest else IDLE))
+        idle = min(IDLE, self._longest / 4 or IDLE) if every == SLOWEST else every
         while not self._over.wait(every if self._buffer.running or self._beat.owed else idle):
             if (blocked := self._beat.blocked()) or self._beat.owed:
                 self._look(blocked, loop, loop_thread)

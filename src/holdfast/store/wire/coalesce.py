@@ -11,6 +11,7 @@ and what happens to them if their call fails, is decided in one place for both.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
@@ -96,7 +97,10 @@ class LoopCoalescer(Generic[W, A]):
 
     async def _serve_waiting(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting[W, A], me: object) -> None:
         try:
-            while waiting.requests and waiting.newest in (me, None):
+            while waiting.newest in (me, None):
+                waiting.forget_canceled()
+                if not waiting.requests:
+                    break
                 waiting.newest = me
                 count = fitting([request for request, _ in waiting.requests[:MOST]], self._size)
                 some, waiting.requests = waiting.requests[:count], waiting.requests[count:]
@@ -104,9 +108,6 @@ class LoopCoalescer(Generic[W, A]):
                 await self._serve(some)
         finally:
             waiting.leave(me)
-            if waiting.alarm is not None and not waiting.requests:  # a pending timer keeps the loop alive
-                waiting.alarm.cancel()
-                waiting.alarm = None
 
     async def _serve(self, some: list[tuple[W, asyncio.Future[A]]]) -> None:
         try:
@@ -115,6 +116,8 @@ class LoopCoalescer(Generic[W, A]):
             for _, future in some:
                 future.cancel()
             raise
+        except Exception as error:  # not ours: a fault of `act`
+            results = [error] * len(some)
         for (_, future), result in zip(some, results, strict=True):
             _resolve(future, result)
 
@@ -129,10 +132,17 @@ class _Waiting(Generic[W, A]):
     alarm: asyncio.TimerHandle | None = None
 
     def leave(self, call: object) -> None:
-        """Note that a call has ended."""
+        """Note that a call has ended, and forget requests whose callers were canceled meanwhile."""
         self.calls.discard(call)
         if self.newest is call:
             self.newest = None
+        self.forget_canceled()
+
+    def forget_canceled(self) -> None:
+        self.requests = [each for each in self.requests if not each[1].done()]
+        if self.alarm is not None and not self.requests:  # a pending timer keeps the loop alive
+            self.alarm.cancel()
+            self.alarm = None
 
 
 class ThreadCoalescer(Generic[W, A]):
@@ -143,31 +153,40 @@ class ThreadCoalescer(Generic[W, A]):
     ) -> None:
         self._act = act
         self._size = size
+        self._reset()
+
+    def _reset(self) -> None:
+        """Begin anew in a process; a forked child has none of the threads that the parent waits for."""
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._requests: list[_Turn[W, A]] = []
         self._calls = 0
+        self._newest: _Turn[W, A] | None = None  # whose call takes the next requests; all earlier ones are slow
 
     def ask(self, request: W) -> A:
         """Return the result of one request."""
+        if self._pid != os.getpid():
+            self._reset()
+        turn: _Turn[W, A] = _Turn(request)
         with self._lock:
-            alone = not self._calls and not self._requests
-            if alone:
-                self._calls += 1
-            else:
-                turn: _Turn[W, A] = _Turn(request)
-                self._requests.append(turn)
-        return self._ask_alone(request) if alone else self._ask_together(turn)
-
-    def _ask_alone(self, request: W) -> A:
-        try:
-            (result,) = self._act([request])
-        finally:
-            self._hand_over()
-        if isinstance(result, Exception):
-            raise result
+            self._requests.append(turn)
+            if self._newest is None and self._calls < AT_ONCE and (first := self._take()) is not turn:
+                first.wake()
+        if turn.leads is None:
+            self._wait(turn)
+        if turn.leads is not None:
+            self._serve(turn)
+        if isinstance(turn.result, BaseException):
+            raise turn.result
+        result: A = turn.result
         return result
 
-    def _ask_together(self, turn: _Turn[W, A]) -> A:
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for a call."""
+        return len(self._requests)
+
+    def _wait(self, turn: _Turn[W, A]) -> None:
         """Wait until another thread has served the request, or has left the next call to this one."""
         try:
             while not turn.wait(PATIENCE):
@@ -175,28 +194,25 @@ class ThreadCoalescer(Generic[W, A]):
         except BaseException:  # interrupted
             self._withdraw(turn)
             raise
-        if turn.leads is not None:
-            self._serve(turn.leads)
-        if isinstance(turn.result, BaseException):
-            raise turn.result
-        result: A = turn.result
-        return result
 
-    def _serve(self, some: list[_Turn[W, A]]) -> None:
+    def _serve(self, turn: _Turn[W, A]) -> None:
+        some = turn.leads or []
         results: Sequence[Any] = [DatabaseUnavailable("the thread that made this call was interrupted")] * len(some)
         try:
             results = serve(self._act, [each.request for each in some])
         finally:
-            self._hand_over()
+            self._end(turn)
             for each, result in zip(some, results, strict=True):
                 each.resolve(result)
 
-    def _hand_over(self) -> None:
-        """End a call, and leave the next to the thread that waits longest."""
+    def _end(self, turn: _Turn[W, A]) -> None:
+        """End a call. If it is the newest, leave the next one to the thread that waits longest."""
         with self._lock:
             self._calls -= 1
-            if self._requests and self._calls == 0:
-                self._take().wake()
+            if self._newest in (turn, None):
+                self._newest = None
+                if self._requests and self._calls < AT_ONCE:
+                    self._take().wake()
 
     def _take_over(self, turn: _Turn[W, A]) -> None:
         """Make a call beside a slow one."""
@@ -209,6 +225,7 @@ class ThreadCoalescer(Generic[W, A]):
         count = fitting([each.request for each in self._requests[:MOST]], self._size)
         some, self._requests = self._requests[:count], self._requests[count:]
         self._calls += 1
+        self._newest = some[0]
         some[0].leads = some
         return some[0]
 
@@ -220,17 +237,17 @@ class ThreadCoalescer(Generic[W, A]):
             if turn.leads is None:
                 return
             self._requests[:0] = turn.leads[1:]
-        self._hand_over()
+        self._end(turn)
 
 
 class _Turn(Generic[W, A]):
-    """A waiting request. Its lock is held until it is served or leads a call."""
+    """A request, and its thread, which sleeps until the request is served or it is to make a call."""
 
     __slots__ = ("_lock", "leads", "request", "result")
 
     def __init__(self, request: W) -> None:
         self.request = request
-        self.leads: list[_Turn[W, A]] | None = None
+        self.leads: list[_Turn[W, A]] | None = None  # the turns that the call of this one serves
         self.result: Any = None
         self._lock = threading.Lock()
         self._lock.acquire()

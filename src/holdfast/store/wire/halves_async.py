@@ -1,26 +1,32 @@
-"""Serve several requests in one call; if it fails, serve each half by itself."""
+"""Serve several requests in one call; if it fails because of one of them, serve each half by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, SchemaError
 
 W = TypeVar("W")
 A = TypeVar("A")
+# Classes of SQLSTATE that no single request causes: connections, read-only, conflicts, resources, locks, operators.
+_OF_ALL = ("08", "25", "40", "53", "55", "57", "58")
 
 
 async def aserve(act: Callable[[list[W]], Any], requests: list[W]) -> list[A | Exception]:
-    """Return the result or the error of each request. The error of an unreachable database is that of all; any other
-    is that of the faulty request alone."""
+    """Return the result or the error of each request. An error that any request would meet is that of all. Errors that
+    are not ours, such as those of signal handlers, are raised."""
     try:
         results: Sequence[A | Exception] = await act(requests)
         return list(results)
-    except DatabaseUnavailable as error:
-        return [error] * len(requests)
-    except Exception as error:
-        if len(requests) == 1:
-            return [error]
+    except HoldfastError as error:
+        if len(requests) == 1 or _is_of_all(error):
+            return [error] * len(requests)
     half = len(requests) // 2
     return [*await aserve(act, requests[:half]), *await aserve(act, requests[half:])]
+
+
+def _is_of_all(error: HoldfastError) -> bool:
+    state = getattr(error.__cause__, "sqlstate", None)
+    unavailable = isinstance(error, DatabaseUnavailable) and (state is None or state[:2] in _OF_ALL)
+    return unavailable or isinstance(error, SchemaError | ConfigurationError)

@@ -30,6 +30,13 @@ _WRITE: dict[type, Any] = {
 }
 
 
+def _write_other(value: Any) -> bytes:
+    """Return the text of a value of another type; for a subclass, such as an enum, that of its kind."""
+    if isinstance(value, str):
+        return str.encode(value)
+    return b"%d" % value if isinstance(value, int) else str(value).encode()
+
+
 def usable(conn: Any) -> bool:
     """Return whether the fast path is possible on one of our connections: it is in no transaction."""
     return bool(conn.autocommit and conn.pgconn.transaction_status == _IDLE)
@@ -38,7 +45,7 @@ def usable(conn: Any) -> bool:
 def execute(conn: Any, sql: str, params: Sequence[Any]) -> Generator[Any, Any, Rows]:
     """Execute a statement and return its rows as tuples; for `conn.wait`. The connection must be in use by this call
     only, and `sql` must be one of a few texts, because each is prepared once for each connection."""
-    values = [_WRITE[type(value)](value) for value in params]
+    values = [_WRITE.get(type(value), _write_other)(value) for value in params]
     try:
         result = yield from _send(conn, sql, values)
     except errors.InvalidSqlStatementName:  # nothing was executed

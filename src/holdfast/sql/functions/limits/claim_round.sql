@@ -126,7 +126,10 @@ begin
         order by g.n),
     -- lane_rests: rests, whether a lane was visited that may have more jobs for this claim
     lane_rests as materialized (
-        select j.*, bool_or(not j.complete or j.ordered or j.may > 0 and j.got = j.take and j.take is distinct from j.own_room) over () as rests,
+        select j.*, bool_or(
+                   not j.complete or j.ordered or j.may > 0 and j.got = j.take and j.take is distinct from j.own_room
+                   -- lanes before it asked for more of a shared key than they took
+                   or j.may = 0 and j.place is not null and j.shut_by is null) over () as rests,
                cardinality(p_claim.ids) + sum(j.got) over () as jobs
         from lane_jobs j),
     -- lane_changes: whether a lane closes without room, empties without jobs, or moves to the other ring because its limits have
