@@ -161,19 +161,33 @@ class ThreadCoalescer(Generic[W, A]):
         self._lock = threading.Lock()
         self._requests: list[_Turn[W, A]] = []
         self._calls = 0
-        self._newest: _Turn[W, A] | None = None  # whose call takes the next requests; all earlier ones are slow
+        self._newest: object | None = None  # the call that takes the next requests; all earlier ones are slow
 
     def ask(self, request: W) -> A:
         """Return the result of one request."""
         if self._pid != os.getpid():
             self._reset()
-        turn: _Turn[W, A] = _Turn(request)
         with self._lock:
-            self._requests.append(turn)
-            if self._newest is None and self._calls < AT_ONCE and (first := self._take()) is not turn:
-                first.wake()
-        if turn.leads is None:
-            self._wait(turn)
+            alone = self._newest is None and self._calls < AT_ONCE and not self._requests
+            if alone:
+                self._newest = me = object()
+                self._calls += 1
+            else:
+                turn: _Turn[W, A] = _Turn(request)
+                self._requests.append(turn)
+        return self._ask_alone(request, me) if alone else self._ask_together(turn)
+
+    def _ask_alone(self, request: W, me: object) -> A:
+        try:
+            (result,) = self._act([request])
+        finally:
+            self._end(me)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _ask_together(self, turn: _Turn[W, A]) -> A:
+        self._wait(turn)
         if turn.leads is not None:
             self._serve(turn)
         if isinstance(turn.result, BaseException):
@@ -205,11 +219,11 @@ class ThreadCoalescer(Generic[W, A]):
             for each, result in zip(some, results, strict=True):
                 each.resolve(result)
 
-    def _end(self, turn: _Turn[W, A]) -> None:
+    def _end(self, call: object) -> None:
         """End a call. If it is the newest, leave the next one to the thread that waits longest."""
         with self._lock:
             self._calls -= 1
-            if self._newest in (turn, None):
+            if self._newest in (call, None):
                 self._newest = None
                 if self._requests and self._calls < AT_ONCE:
                     self._take().wake()
