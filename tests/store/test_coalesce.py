@@ -496,9 +496,12 @@ def test_beside_a_slow_call_a_thread_gets_its_result_at_once() -> None:
         slow = threads.submit(coalescer.ask, 0)
         assert begun.wait(20)
         assert coalescer.ask(1) == 1  # after a while
-        began = time.monotonic()
-        assert [coalescer.ask(n) for n in range(2, 22)] == list(range(2, 22))
-        assert time.monotonic() - began < 20 * PATIENCE / 2
+        seconds = []
+        for _ in range(5):  # one in which the machine does nothing else
+            began = time.monotonic()
+            assert [coalescer.ask(n) for n in range(2, 22)] == list(range(2, 22))
+            seconds.append(time.monotonic() - began)
+        assert min(seconds) < 20 * PATIENCE / 2
         go.set()
         assert slow.result(20) == 0
 
@@ -528,6 +531,7 @@ def test_an_error_of_a_signal_handler_reaches_the_thread_that_makes_the_call() -
     assert Counter(errors) == {SoftTimeLimit: 1, DatabaseUnavailable: 5} and len(gate.calls) == 3
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from Python 3.12 on, in a process with threads
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 def test_a_forked_process_waits_for_no_call_of_its_parent() -> None:
     gate = Gate()
